@@ -1,4 +1,4 @@
-"""GPT as the papers trained it: attention in plain operators with a causal mask that is added, and dropout.
+"""GPT as the papers trained it: attention in plain operators with a causal mask that is added, and dropout; or fused.
 
 Each function is one model of a published table; `python -m bench foresight` builds them without numbers.
 """
@@ -16,9 +16,9 @@ Built = tuple[nn.Module, dict[str, torch.Tensor], dict[str, tuple[str, ...]]]
 class Attention(nn.Module):
     """Heads of one width; queries, keys and values are one product."""
 
-    def __init__(self, hidden: int, heads: int, dropout: float) -> None:
+    def __init__(self, hidden: int, heads: int, dropout: float, fused: bool) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, dropout
+        self.heads, self.dropout, self.fused = heads, dropout, fused
         self.qkv = nn.Linear(hidden, 3 * hidden)
         self.out = nn.Linear(hidden, hidden)
 
@@ -26,6 +26,9 @@ class Attention(nn.Module):
         """x: [batch, positions, hidden]."""
         batch, positions, _ = x.shape
         q, k, v = (t.transpose(1, 2) for t in self.qkv(x).view(batch, positions, 3, self.heads, -1).unbind(2))
+        if self.fused:
+            out = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout, is_causal=True)
+            return self.out(out.transpose(1, 2).flatten(2))
         scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1]) + mask
         weights = F.dropout(scores.softmax(-1), self.dropout, self.training)
         return self.out((weights @ v).transpose(1, 2).flatten(2))
@@ -46,9 +49,9 @@ class Mlp(nn.Module):
 class Layer(nn.Module):
     """A transformer layer with its norms in front."""
 
-    def __init__(self, hidden: int, heads: int, dropout: float) -> None:
+    def __init__(self, hidden: int, heads: int, dropout: float, fused: bool) -> None:
         super().__init__()
-        self.ln_1, self.attn = nn.LayerNorm(hidden), Attention(hidden, heads, dropout)
+        self.ln_1, self.attn = nn.LayerNorm(hidden), Attention(hidden, heads, dropout, fused)
         self.ln_2, self.mlp = nn.LayerNorm(hidden), Mlp(hidden)
         self.drop_1, self.drop_2 = nn.Dropout(dropout), nn.Dropout(dropout)
 
@@ -72,10 +75,10 @@ class Embed(nn.Module):
 class Gpt(nn.Module):
     """The cross entropy of the next token; the embedding is also the classifier."""
 
-    def __init__(self, layers: int, hidden: int, heads: int, seq: int, vocab: int, dropout: float) -> None:
+    def __init__(self, layers: int, hidden: int, heads: int, seq: int, vocab: int, dropout: float, fused: bool) -> None:
         super().__init__()
         self.embed = Embed(hidden, seq, vocab, dropout)
-        self.h = nn.ModuleList(Layer(hidden, heads, dropout) for _ in range(layers))
+        self.h = nn.ModuleList(Layer(hidden, heads, dropout, fused) for _ in range(layers))
         self.ln_f = nn.LayerNorm(hidden)
         self.register_buffer("mask", torch.full((seq, seq), float("-inf")).triu(1))
 
@@ -95,11 +98,12 @@ def gpt(
     seq: int = 2048,
     vocab: int = 51200,
     dropout: float = 0.1,
+    fused: bool = False,
 ) -> Callable[[], Built]:
     """A function that builds one, in 16 bits."""
 
     def build() -> Built:
-        module = Gpt(layers, hidden, heads, seq, vocab, dropout).to(torch.float16)
+        module = Gpt(layers, hidden, heads, seq, vocab, dropout, fused).to(torch.float16)
         tokens = torch.zeros((batch, seq), dtype=torch.int64)
         axes = dict.fromkeys(("tokens", "labels"), ("batch", "seq"))
         return module, {"tokens": tokens, "labels": tokens}, axes
@@ -136,6 +140,16 @@ zero_bubble_1_5b = gpt(22, 2304, 24, batch=144, seq=1024)
 zero_bubble_6_2b = gpt(30, 4096, 32, batch=72, seq=1024)
 zero_bubble_14_6b = gpt(46, 5120, 40, batch=48, seq=1024)
 zero_bubble_28_3b = gpt(62, 6144, 48, batch=96, seq=1024)
+
+# MegaScale (Jiang et al. 2024, arXiv 2402.15627), table 1, in the batches of its table 2
+megascale_768 = gpt(96, 12288, 128, batch=768, vocab=64000)
+megascale_6144 = gpt(96, 12288, 128, batch=6144, vocab=64000)
+
+# FlashAttention-2 (Dao 2023, arXiv 2307.08691), table 1: GPT-3's sizes, with heads 128 wide, in a million tokens
+flash_1_3b_2k = gpt(24, 2048, 16, batch=512, vocab=50264, dropout=0.0, fused=True)
+flash_1_3b_8k = gpt(24, 2048, 16, batch=128, seq=8192, vocab=50264, dropout=0.0, fused=True)
+flash_2_7b_2k = gpt(32, 2560, 20, batch=512, vocab=50264, dropout=0.0, fused=True)
+flash_2_7b_8k = gpt(32, 2560, 20, batch=128, seq=8192, vocab=50264, dropout=0.0, fused=True)
 
 # of which one layer is the difference
 layers_2 = gpt(2, 6144, 64, batch=4)

@@ -8,7 +8,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from bench.foresight import alpa, layer_bytes, megatron, real, zero_bubble
+from bench.foresight import alpa, flash_attention, layer_bytes, megatron, real, zero_bubble
 from bench.foresight.row import Row
 
 
@@ -25,6 +25,8 @@ class Published:
 SOURCES = {
     "table1": Published("Megatron-LM, SC'21, table 1", megatron.table_1, 0.04, 0.08),
     "table5": Published("Korthikanti et al. 2022, table 5", megatron.table_5, 0.04, 0.08),
+    "megascale": Published("MegaScale, table 2: Megatron-LM", megatron.table_2, 0.06, 0.09),
+    "flash": Published("FlashAttention-2, table 1", flash_attention.table_1, 0.05, 0.05),
     "layer": Published("Korthikanti et al. 2022, bytes of a layer (table 2)", layer_bytes.table_2, 0.0, 0.0),
     "alpa": Published("Alpa, figure 7", alpa.figure_7, 0.08, 0.08),
     "zero_bubble": Published("Zero Bubble, table 4", zero_bubble.table_4, 0.05, 0.05),

@@ -160,11 +160,29 @@ class Cluster:
         If k of the ranks are in one unit, k links leave the unit, and NCCL sends a k-th of the data over each: a ring
         over eight ranks on each of two nodes is eight times as fast as over one on each. The latency is the mean over
         the hops, which may be of several levels. Source: NCCL's own model of a ring's time, `src/graph/tuning.cc`.
+
+        In an all_to_all, only what goes to other units crosses these links, and each rank sends it over its own one:
+        `pair_bandwidth`.
         """
         spans = self._spanned(ranks)
         found = min((self._around(ranks[0], s, busy) for s in spans), key=lambda link: link.bandwidth)
         latency = sum(s.hops * s.level.link.latency for s in spans) / sum(s.hops for s in spans)
-        return replace(found, latency=latency)
+        return replace(found, latency=latency, pair_bandwidth=self._to_others(ranks, spans, busy))
+
+    def _to_others(self, ranks: Ranks, spans: tuple[_Span, ...], busy: Ranks | None) -> float | None:
+        """The mean bandwidth at which a rank sends as much to each of the others, one after another: that of a rank
+        with the fewest others near it. None for a single rank.
+
+        Of ranks 0 to 15 on two nodes of 8, rank 0 sends to 8 over its link of the cluster, and to 7 over that of its
+        node.
+        """
+        seconds, within = 0.0, len(ranks)  # of the unit that the rank shares with so many of them
+        for span in reversed(spans):
+            if span.fewest < within:
+                link = span.link(self._count(ranks[0], span, busy))
+                seconds += (within - span.fewest) / link.bandwidth
+                within = span.fewest
+        return (len(ranks) - 1) / seconds if seconds else None
 
     def _around(self, rank: int, span: _Span, busy: Ranks | None) -> Link:
         link = span.link(self._count(rank, span, busy))
@@ -179,12 +197,10 @@ class Cluster:
         return max(1, sum((r - start) // span.unit == unit for r in busy))
 
     def collective_time(self, kind: str, size_bytes: float, ranks: Ranks, busy: Ranks | None = None) -> float:
-        """The seconds of `Link.collective_time` among these ranks: on the ring, or for all_to_all on each rank's own
-        link."""
+        """The seconds of `Link.collective_time` among these ranks."""
         if len(ranks) < 2:
             return 0.0
-        link = self.link(ranks, busy) if kind == "all_to_all" else self.ring(ranks, busy)
-        return link.collective_time(kind, size_bytes, len(ranks))
+        return self.ring(ranks, busy).collective_time(kind, size_bytes, len(ranks))
 
     def exchange(self, paths: Iterable[tuple[Ranks, float]]) -> tuple[float, float]:
         """Two times in seconds, for messages that are sent at once: how long they occupy their links, and how long the

@@ -8,7 +8,8 @@ class Link(Record):
 
     Both are those of collectives. `send_bandwidth` and `send_latency` are those of one sender and one receiver, if they
     differ, as with gloo, which copies and adds while it reduces. `bandwidth` is a device's share when all devices use
-    the link; `alone_bandwidth` is the most that it has when others that share its adapter are silent.
+    the link; `alone_bandwidth` is the most that it has when others that share its adapter are silent. `pair_bandwidth`
+    is that of an all_to_all, in which each device sends to each other one, if a ring has another.
     """
 
     name: str
@@ -17,6 +18,7 @@ class Link(Record):
     send_bandwidth: float | None = None
     send_latency: float | None = None
     alone_bandwidth: float | None = None
+    pair_bandwidth: float | None = None
 
     @property
     def message_latency(self) -> float:
@@ -50,7 +52,8 @@ class Link(Record):
             "all_to_all": (ranks - 1, share / ranks),
             "exchange": (1, 1.0),
         }[kind]
-        return rounds * self.latency + volume * size_bytes / self.bandwidth
+        bandwidth = self.pair_bandwidth if kind == "all_to_all" and self.pair_bandwidth else self.bandwidth
+        return rounds * self.latency + volume * size_bytes / bandwidth
 
 
 class MeshLinks(Record):

@@ -127,7 +127,26 @@ def test_times() -> None:
     both = tuple(range(16))
     reduced = cluster.collective_time("all_reduce", 1e9, both)
     assert reduced == cluster.ring(both).collective_time("all_reduce", 1e9, 16)
-    assert cluster.collective_time("all_to_all", 1e9, both) == cluster.link(both).collective_time("all_to_all", 1e9, 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [
+        ("a100x1024", tuple(range(8))),
+        ("a100x1024", tuple(range(16))),
+        ("a100x1024", (*range(4), *range(8, 12))),
+        ("a100x1024", tuple(range(0, 64, 8))),
+        ("a100x1024", (0, 1, 2, 8)),  # rank 8 sends all to another node
+        ("two_sites", tuple(range(8, 40))),  # two nodes of 8 at one site, half a node of 16 at the other
+    ],
+)
+def test_an_all_to_all_sends_over_slow_links_only_what_leaves(name: str, ranks: tuple[int, ...]) -> None:
+    """It takes as long as the messages of which it consists, and a latency for each of the others."""
+    cluster, size = load_cluster(name), 1e9
+    pairs = [((a, b), size / len(ranks) ** 2) for a in ranks for b in ranks if a != b]
+    occupied, _ = cluster.exchange(pairs)
+    latencies = (len(ranks) - 1) * cluster.ring(ranks).latency
+    assert cluster.collective_time("all_to_all", size, ranks) == pytest.approx(occupied + latencies)
 
 
 def test_a_message_is_passed_on_while_it_arrives() -> None:
@@ -152,7 +171,8 @@ def test_cores_are_shared() -> None:
     assert laptop.shares_cores and laptop.sharing(1) == 1 and laptop.sharing(4 * laptop.size) == 4
     laptop.check_size(1000)
     many = tuple(range(1000))
-    assert laptop.link(many) == laptop.ring(many) == laptop.link((0, 999))
+    alone = laptop.link((0, 999))
+    assert laptop.link(many) == alone and laptop.ring(many) == replace(alone, pair_bandwidth=alone.bandwidth)
     assert laptop.device(999) == laptop.device(0)
     gpus = load_cluster("h200x8")
     gpus.check_size(8)

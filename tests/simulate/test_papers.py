@@ -1,7 +1,8 @@
-"""With measured costs, schedules take what their papers say."""
+"""With measured costs, schedules take what their papers say; long sequences train as fast as FlashAttention-2 does."""
 
 import pytest
 
+from bench.foresight.flash_attention import TABLE_1
 from ssdsl.simulate.profile.measured import Times
 from tests.simulate.steps import compiled, step
 
@@ -34,3 +35,9 @@ def test_time_of_three_f_one_b(stages: int, micro_batches: int, time: int) -> No
     assert time == 6 * micro_batches + 4 * (stages - 1)
     program = compiled("three_f_one_b", "recycling.py:recycling_deep", S=stages, M=micro_batches)
     assert step(program, Times(1, 2, 1)).step_s == pytest.approx(time)
+
+
+@pytest.mark.parametrize(("run", "tflops"), [TABLE_1[1]], ids=["8192 tokens"])
+def test_attention_is_slower_than_products(run, tflops: float) -> None:
+    """`python -m bench foresight --only flash` compares the other rows too."""
+    assert run.tflops() == pytest.approx(tflops, rel=0.05)

@@ -25,8 +25,10 @@ UNTAGGED = (aten.__and__.Tensor, aten.__or__.Tensor, aten.__xor__.Tensor, *CHOIC
 LARGEST = 1 << 20  # elements of a constant that is computed
 
 
-def known_numbers(value: str, calls: dict[str, CapturedCall], capture: Capture) -> torch.Tensor | None:
-    """The numbers of a constant of at most LARGEST elements; None for any other tensor.
+def known_numbers(
+    value: str, calls: dict[str, CapturedCall], capture: Capture, most: int = LARGEST
+) -> torch.Tensor | None:
+    """The numbers of a constant of at most `most` elements; None for any other tensor.
 
     `calls` has the maker of each value, in execution order.
     """
@@ -37,7 +39,7 @@ def known_numbers(value: str, calls: dict[str, CapturedCall], capture: Capture) 
     known = {v: capture.constants[v] for v in behind if v in capture.constants and not capture.constants[v].is_meta}
     for name, call in calls.items():
         if name in behind:
-            is_constant = known.keys() >= set(call.refs()) and _is_small(name, call, capture)
+            is_constant = known.keys() >= set(call.refs()) and _is_small(name, call, capture, most)
             found = with_numbers(call, known) if is_constant else None
             if found is None:
                 return None
@@ -45,10 +47,10 @@ def known_numbers(value: str, calls: dict[str, CapturedCall], capture: Capture) 
     return known.get(value)
 
 
-def _is_small(name: str, call: CapturedCall, capture: Capture) -> bool:
-    """Whether a value is the only result of a call that draws nothing, and has few elements."""
+def _is_small(name: str, call: CapturedCall, capture: Capture, most: int) -> bool:
+    """Whether a value is the only result of a call that draws nothing, and has at most so many elements."""
     draws = torch.Tag.nondeterministic_seeded in call.target.tags
-    return not draws and len(call.outputs) == 1 and math.prod(capture.tensors[name].shape) <= LARGEST
+    return not draws and len(call.outputs) == 1 and math.prod(capture.tensors[name].shape) <= most
 
 
 def with_numbers(call: CapturedCall, known: Mapping[str, torch.Tensor]) -> torch.Tensor | None:

@@ -10,6 +10,7 @@ from torch import nn
 from ssdsl.model.load.model import Model
 from ssdsl.model.rewrite.causal import LONGEST
 from ssdsl.model.trace import capture
+from tests.captured import graph_of
 
 Mask = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of the rows [seq, 1] and the columns [seq]
 CAUSAL: dict[str, Mask] = {
@@ -58,6 +59,13 @@ def test_a_causal_mask_becomes_the_flag(name: str, seq: int) -> None:
 @pytest.mark.parametrize("name", OTHER)
 def test_a_mask_that_says_more_stays(name: str, seq: int) -> None:
     assert operands(OTHER[name], seq) == 4
+
+
+def test_positions_of_many_samples_are_known() -> None:
+    """Llama's mask also compares where documents begin, which it finds for each sample."""
+    graph = graph_of("llama:tiny,layers=1,seq=1024,batch=1025", meta=True)
+    (attention,) = (o for o in graph.operators if "attention" in o.kind)
+    assert len(attention.inputs) == 3
 
 
 NOTHING: dict[str, Mask] = {
