@@ -162,7 +162,7 @@ def _alike(numbers: torch.Tensor) -> torch.Tensor:
     for axis in range(numbers.dim()):
         first = numbers.narrow(axis, 0, min(1, numbers.shape[axis]))
         if torch.equal(first.expand_as(numbers), numbers):
-            numbers = first
+            numbers = first.clone()  # a view would keep the memory of all
     return numbers
 
 
