@@ -1,8 +1,8 @@
 """The context in which a statement runs: the model, the facts so far, the calls under way and the steps that are
 left."""
 
-import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from ssdsl.lang import nodes
@@ -34,7 +34,7 @@ class Stack(Record):
         return any(f is function for f in self.functions)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class Budget:
     """The steps that a plan has taken. They are bounded, so every plan ends."""
 
