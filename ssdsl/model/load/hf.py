@@ -177,7 +177,7 @@ def _with_options(library: Any, asked: Asked, words: Iterable[SpecWord]) -> Aske
             asked = _with_own(asked, word)
         elif word.option in known:
             name = plain.attribute_map.get(word.option, word.option)
-            now = fields.get(name, getattr(plain, name, None))
+            now = fields.get(name, vars(plain).get(name))  # as an attribute, some that differ by layer are refused
             fields[name] = accepted(asked.name, word, read_value(word.option, word.value, known[word.option], now))
         else:
             own = tuple(dict.fromkeys([*asked.own, *OWN]))

@@ -14,6 +14,7 @@ import torch
 from bench.fuzz.trial import try_plan
 from bench.models.plans import PLANS
 from ssdsl.model.load import load
+from ssdsl.model.load.hf import transformers_library
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.runtime.options import Training
@@ -92,6 +93,14 @@ def test_sizes_of_the_batch_and_the_format() -> None:
     again = load(f"{SPECS['llama']},batch=2,dtype=bf16,tie_word_embeddings=True,eos_token_id=None", seed=3)
     assert torch.equal(model.module.lm_head.weight, again.module.lm_head.weight)
     assert torch.equal(model.batches[1]["input_ids"], again.batches[1]["input_ids"])
+
+
+def test_a_field_in_which_layers_differ_is_an_option() -> None:
+    kinds = transformers_library("hf:gemma4_text").CONFIG_MAPPING
+    if "gemma4_text" not in kinds:
+        pytest.skip("this transformers has no config whose layers differ")
+    model = load(f"hf:gemma4_text,head_dim=16,{DECODER}", meta=True)
+    assert model.module.model.layers[0].self_attn.head_dim == 16
 
 
 def test_a_large_model_is_built_without_its_numbers() -> None:
