@@ -335,3 +335,12 @@ def shares_memory(net: Net, x: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         net.count.set_(net.fc.weight[0].detach())
     return net.fc(x).square().sum() * net.count.sum()
+
+
+def checks_a_mask_of_its_own(net: Net, x: torch.Tensor) -> torch.Tensor:
+    net.kept = torch.ones(x.shape[0], dtype=torch.bool)
+    return net.fc(x * 2 if net.kept.all() else x).square().sum()
+
+
+def finds_rows(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return net.fc(x)[x[:, 0].nonzero()[:, 0]].square().sum()

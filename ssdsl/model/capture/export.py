@@ -169,7 +169,7 @@ def failure(model: Model, error: Exception, derivative: Place | None) -> Diagnos
     """The diagnostic for a failed export: the module's own mistake, if it fails without torch.export as well.
     `derivative` is the first line that takes a derivative, the cause if no other line of the user is known."""
     reason = SYMBOLS.sub(_sorted, str(error).strip().split("\n")[0]) or type(error).__name__
-    if (own := raised_by(model)) is not None and "meta tensor" not in str(own):
+    if (own := raised_by(model)) is not None and not (model.is_meta and "meta" in str(own)):
         return own_failure(model, "forward", own)
     if attribute := ATTRIBUTE.match(reason):
         return _attribute_changed(model, attribute[1])

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ssdsl.model.capture.module_error import own_failure
 from ssdsl.model.capture.on_meta import device_of
 from ssdsl.model.capture.preserve import module_kept
 from ssdsl.model.capture.source_line import Place, is_own, module_name, of_function
@@ -83,12 +84,17 @@ def check_registered(before: Snapshot, module: nn.Module, assigned: Mapping[str,
 
 def check_attributes(model: Model, assigned: Mapping[str, Place]) -> Iterator[Diagnostic]:
     """Yields an error for each attribute that has another value after the second call than after the first, with the
-    same batch."""
+    same batch; or an error for a call that fails."""
     module = model.module
     with module_kept(module):
         states = []
         for _ in range(2):
-            _call(model)
+            try:
+                _call(model)
+            except Exception as error:  # the user's code may raise anything
+                if not model.is_meta:  # else it reads numbers, which the weights have when it is trained
+                    yield own_failure(model, "forward", error)
+                return
             states.append(_attributes(module, _tensor))
         found = [n for n in {**states[0], **states[1]} if states[0].get(n) != states[1].get(n)]
         harmless = [n for n in found if isinstance(_attribute(module, n), torch.Tensor) and not _reads(model, n)]

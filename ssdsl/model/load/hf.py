@@ -54,7 +54,7 @@ SIZES = {
 }  # options that are sizes of the batch, each with an example value
 OWN = {"task": "", **SIZES, "dtype": "fp32", "autocast": "fp32"}  # all options that are no fields of a config
 CHANGE = "change one of these numbers"
-FILE = "path/to/file.py:function"
+WRITE = "write a function that returns the module and its inputs: path/to/file.py:function"
 
 
 class Asked(Record):
@@ -90,29 +90,51 @@ def load_asked(
     Raises PlanError.
     """
     library = transformers_library(spec.source.text)
+    try:
+        return _built(library, spec, asked, words, seed, generator, meta)
+    except NoExample as error:
+        fact = f"no example batch is known for `{asked.name}`: {error}"
+        raise PlanError(NoTask(spec.rest, "", fact, "", WRITE)) from error
+    except PlanError:
+        raise
+    except Exception as error:  # a config or a constructor may raise anything
+        raise _cannot_build(library, spec, asked, words, error) from error
+
+
+def _built(
+    library: Any,
+    spec: ModelSpec,
+    asked: Asked,
+    words: Sequence[SpecWord],
+    seed: int,
+    generator: Generator,
+    meta: bool | None,
+) -> Model:
     asked = _with_options(library, asked, words)
-    config = _config(library, spec, asked)
+    with silent(library):
+        fields = {name: value for name, value in asked.fields.items() if name != "model_type"}
+        config = library.CONFIG_MAPPING[asked.kind].from_dict(fields)
     task = _task(library, spec, asked, config, words)
     _check_length(asked, config, words)
     dtype = asked.dtype or _written(getattr(config, "dtype", None))
     cast = getattr(torch, DTYPES[asked.autocast]) if asked.autocast else None
     name, sizes = spec.source.text, asked.sizes
-    try:
-        return build(name, config, task, sizes, dtype=dtype, autocast=cast, seed=seed, generator=generator, meta=meta)
-    except NoExample as error:
-        change, fact = f"write a function that returns the module and its inputs: {FILE}", f"`{asked.name}`: {error}"
-        raise PlanError(NoTask(spec.rest, "", f"no example batch is known for {fact}", "", change)) from error
-    except PlanError:
-        raise
-    except Exception as error:  # a constructor may raise anything
-        raise _cannot_build(spec, asked, error) from error
+    return build(name, config, task, sizes, dtype=dtype, autocast=cast, seed=seed, generator=generator, meta=meta)
 
 
-def _cannot_build(spec: ModelSpec, asked: Asked, error: Exception) -> PlanError:
-    """The error for a model that a library cannot build, with the last line of the library's message."""
+def _cannot_build(
+    library: Any, spec: ModelSpec, asked: Asked, words: Sequence[SpecWord], error: Exception
+) -> PlanError:
+    """The error for a model that a library cannot build, with the last line of the library's message. A model of text
+    and images cannot be built as one of text alone, for which there is often a type of its own."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     reason = re.sub(r"^\w*Error: ", "", lines[-1].rstrip(".")) if lines else type(error).__name__
-    return PlanError(CannotBuild(spec.rest, asked.name, reason, CHANGE))
+    text = f"{asked.kind}_text"
+    if text in library.CONFIG_MAPPING:
+        change = f"take its model of text: hf:{text}"
+    else:
+        change = CHANGE if any(word.option not in OWN for word in words) else WRITE
+    return PlanError(CannotBuild(spec.rest, asked.name, reason, change))
 
 
 # -- the config --------------------------------------------------------------------------------------------------------
@@ -155,15 +177,6 @@ def _read(library: Any, first: SpecWord, path: Path) -> tuple[str, dict[str, Any
     return found["model_type"], found
 
 
-def _config(library: Any, spec: ModelSpec, asked: Asked) -> Any:
-    try:
-        with silent(library):
-            fields = {name: value for name, value in asked.fields.items() if name != "model_type"}
-            return library.CONFIG_MAPPING[asked.kind].from_dict(fields)
-    except Exception as error:  # transformers raises its own, of any type
-        raise _cannot_build(spec, asked, error) from error
-
-
 # -- options -----------------------------------------------------------------------------------------------------------
 
 
@@ -203,7 +216,7 @@ def _task(library: Any, spec: ModelSpec, asked: Asked, config: Any, words: Itera
     known = f"it has {listed(tasks)}" if tasks else f"known are {listed(TASKS)}"
     place = next((w.span() for w in words if w.option == "task"), spec.rest)
     fact = f"`{asked.name}` has no model for " + (f"the task `{asked.task}`" if asked.task else "any task")
-    change = f"choose one of these: task={tasks[0]}" if tasks else f"write a function: {FILE}"
+    change = f"choose one of these: task={tasks[0]}" if tasks else WRITE
     raise PlanError(NoTask(place, "", fact, known, change))
 
 
@@ -295,7 +308,11 @@ def _collect_scores(module: Any) -> None:
 
 
 def complete(config: Any, task: str) -> None:
-    """Fills in the fields that a config leaves open and that its model needs in training."""
+    """Fills in the fields that a config leaves open and that its model needs in training, and leaves out the cache of
+    keys and values, which only generation reads."""
+    for part in (config, *(getattr(config, name, None) for name in config.sub_configs)):
+        if getattr(part, "use_cache", False):
+            part.use_cache = False
     if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
         config.decoder_start_token_id = config.pad_token_id or 0
     if task in ("sequence", "image") and config.problem_type is None:

@@ -183,6 +183,9 @@ def test_a_model_without_numbers_is_watched_as_well() -> None:
         with pytest.raises(PlanError, match="E034"):
             capture(meta(compute))
     capture(meta(dropped.squares))
+    with pytest.raises(PlanError, match="E0330"):
+        capture(meta(dropped.finds_rows))  # which fails on its own as well, where nothing has numbers
+    capture(meta(dropped.checks_a_mask_of_its_own))  # of which a call without numbers knows nothing
 
 
 def test_operators_of_an_autocast_have_their_modules_and_casts() -> None:

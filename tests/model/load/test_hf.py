@@ -173,6 +173,25 @@ def test_what_is_wrong_is_said(
     golden(ERRORS / f"{code}.err", re.sub(r"version \S+ knows \d+", "version 5 knows 800", "\n".join(texts)))
 
 
+@pytest.mark.parametrize(
+    ("spec", "change"),
+    [
+        ("hf:llama4", "take its model of text: hf:llama4_text"),
+        ("hf:musicgen", "write a function that returns the module and its inputs: path/to/file.py:function"),
+        ("hf:llama,hidden_size=30,num_attention_heads=4", "change one of these numbers"),
+    ],
+)
+def test_a_type_that_cannot_be_built_is_no_internal_error(spec: str, change: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        load(spec)
+    (found,) = caught.value.diagnostics
+    assert (found.code, getattr(found, "change", "")) == ("E0304", change)
+
+
+def test_training_keeps_no_keys_and_values_for_generation() -> None:
+    assert not load(SPECS["llama"]).module.config.use_cache
+
+
 def test_without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(PlanError, match="E0305"):
