@@ -48,7 +48,8 @@ def settings(values: list[str], option: str = "--set") -> dict[str, int]:
     for value in values:
         name, equal, number = (part.strip() for part in value.partition("="))
         if not (equal and name.isidentifier() and number.removeprefix("-").isdecimal()):
-            raise typer.BadParameter(f"`{value}` is not NAME=NUMBER, as in {option} T=4", param_hint=f"'{option}'")
+            own = f"; each param has {option} of its own" if number.count("=") else ""
+            raise typer.BadParameter(f"`{value}` is not NAME=NUMBER, as in {option} T=4{own}", param_hint=f"'{option}'")
         found[name] = int(number)
     return found
 

@@ -73,6 +73,12 @@ class Report:
     draw: Callable[[], Timeline] = field(compare=False, repr=False)
 
     @property
+    def flops_per_s(self) -> float | None:
+        """The rate at which a device computes the model's operations, the mean of all devices; None if a step takes no
+        time."""
+        return self.model_flops / (self.step_s * self.size) if self.step_s else None
+
+    @property
     def peak_bytes(self) -> int:
         """The largest peak of a device."""
         return max((d.peak_bytes for d in self.devices), default=0)

@@ -18,7 +18,9 @@ PAGE = (Path(__file__).parent.parent.parent.parent / "docs" / "json.md").read_te
 def test_the_tables() -> None:
     report = report_of(one_f_one_b(4, 8))
     summary = as_json(summary_view(report))[0]
-    assert summary["model_FLOPs"] == "3 PFLOP" and summary["devices"] == 8 and summary["peak_memory"] == 39_600_000_000
+    assert report.model_flops == 3e15 and report.flops_per_s == pytest.approx(3e15 / report.step_s / 8)
+    assert summary["device_flops_per_s"] == f"{flops(report.flops_per_s or 0)}/s"
+    assert summary["devices"] == 8 and summary["peak_memory"] == 39_600_000_000
     first = as_json(devices_view(report))[0]
     assert first["ranks"] == "0-1" and first["busy"] == pytest.approx(0.156) and first["full"] == 0.495
     assert first["communication"] == pytest.approx(8 * 0.0045 + 0.004)
@@ -55,7 +57,7 @@ def test_it_fits(width: int) -> None:
 def test_json_has_all_figures() -> None:
     report = report_of(zb_h1(4, 8))
     found = json.loads(json.dumps(report_json(report), allow_nan=False))
-    keys = "version title plan cluster step_s bubble model_flops mfu peak_bytes fits devices traffic"
+    keys = "version title plan cluster step_s bubble model_flops mfu device_flops_per_s peak_bytes fits devices traffic"
     assert list(found) == keys.split()
     assert (
         list(found["devices"][0])
