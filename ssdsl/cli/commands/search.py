@@ -16,7 +16,7 @@ from ssdsl.cli.pictures import save_page
 from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, state_of
 from ssdsl.cli.terminal import print_json, print_text, print_views, results, show_diagnostics, talk
 from ssdsl.cli.training import check_program_folder
-from ssdsl.interrupts import answered
+from ssdsl.interrupts import forget_interrupt
 from ssdsl.lang.save import check_folder
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _searched(work: "Search", tries: int, seconds: float | None, orders: bool, t
         except KeyboardInterrupt:
             if last is None:
                 raise
-            answered()
+            forget_interrupt()
             talk.print("stopped: no plan fits so far" if last.best is None else "stopped: this is the best so far")
     assert last is not None, "a search gives the baseline first"
     return last

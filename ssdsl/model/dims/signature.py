@@ -122,7 +122,7 @@ def whole_axes(count: int, word: str) -> list[Axis]:
 def parse_signature(text: str) -> Signature:
     """The signature that a text denotes.
 
-    Raises ValueError where it is no signature.
+    Raises ValueError if it is no signature.
 
     >>> [len(p.axes) for p in parse_signature("... in, out in, out+? -> ... out").inputs]
     [2, 2, 1]

@@ -56,7 +56,7 @@ def to_torch(checkpoint: Checkpoint, file: Path, optim: bool) -> None:
     if optim:
         found["optim"] = _optimizer(checkpoint)
     with writing(file.parent, file), written_whole(file) as beside, beside.open("wb") as opened:
-        torch.save(found, opened)  # which raises RuntimeError where it opens the file itself
+        torch.save(found, opened)  # which raises RuntimeError if it opens the file itself
 
 
 def _model(checkpoint: Checkpoint) -> Tensors:

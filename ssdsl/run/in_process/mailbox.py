@@ -3,7 +3,7 @@
 The last rank to join a collective carries it out for all. Calls of different kinds, shapes or dtypes in one collective
 are an error that names the ranks; so are sent boxes that no rank receives.
 
-Ranks wait wherever a backend might let them wait. A GPU can hold up everything that was started behind communication,
+Ranks wait wherever a backend might let them wait. A GPU can hold up everything that was started after communication,
 until that is done: so a rank that starts some goes on when all other ranks that take part have started it, too. Sent
 tensors are read as late as they can be, when the receiver waits for them: until then they must not change.
 """

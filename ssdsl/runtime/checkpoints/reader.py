@@ -74,7 +74,7 @@ class Checkpoint:
 
     @classmethod
     def open(cls, path: Folder | str) -> "Checkpoint":
-        """Opens the checkpoint in a folder, or the newest of a run. Raises EngineError where there is none."""
+        """Opens the checkpoint in a folder, or the newest of a run. Raises EngineError if there is none."""
         folder = newest(Folder(path))
         metadata = _read(folder / METADATA, _metadata)
         facts = _read(folder / STATE, _facts) if (folder / STATE).exists() else {}

@@ -27,7 +27,7 @@ class Figure(Record, Generic[T]):
 
 
 class Change(Record):
-    """A figure before and after; None where it is unknown."""
+    """A figure before and after; None if it is unknown."""
 
     before: Number
     after: Number
