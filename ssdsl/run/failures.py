@@ -63,7 +63,7 @@ def failure(out: Path, status: int, exits: dict[int, Exit], timeout_s: float) ->
         was = _was(out, rank)
         if lack := lack_in(log):
             return _lacking(lack, _Said(rank, 0.0, f"rank {rank}, {was}:\n{log}"), out)
-        note = "\n".join([f"it was in {was}", log or "it said nothing"])
+        note = "\n".join([f"it was in {was}", log or "it printed nothing"])
         return RankFailed(None, rank, _ending(exits[rank].code), note, _change(exits[rank].code))
     if said:
         first = next(iter(said.values()))
