@@ -114,6 +114,11 @@ def axes(count: int, word: str = "d") -> list[Axis]:
     return [free(f"{word}{i}") for i in range(count)]
 
 
+def with_axis(given: Sequence[Axis], at: int, *new: Axis) -> list[Axis]:
+    """These axes with `new` ones in place of axis number `at`; without `new`, that axis is left out."""
+    return [*given[:at], *new, *given[at + 1 :]]
+
+
 def whole_axes(count: int, word: str) -> list[Axis]:
     return [whole(f"{word}{i}") for i in range(count)]
 
