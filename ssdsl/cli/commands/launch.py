@@ -42,7 +42,7 @@ Torchrun = Annotated[bool, typer.Option("--torchrun", help="The command to type 
 Out = Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="Write there.", show_default="print")]
 Program = Annotated[
     str | None,
-    typer.Option("--program", metavar="DIR", help="Where to write the plan's program.", show_default="PLAN-program"),
+    typer.Option("--program", metavar="DIR", help="The folder for the plan's program.", show_default="PLAN-program"),
 ]
 Cluster = Annotated[
     str | None,
@@ -54,7 +54,7 @@ PerNode = Annotated[
     typer.Option("--gpus-per-node", min=1, help="Processes on each.", show_default="the cluster's, or 8 at most"),
 ]
 Steps = Annotated[int | None, typer.Option(min=1, help="Training steps.", show_default="the program's")]
-Name = Annotated[str | None, typer.Option("--name", help="Of the job.", show_default="the plan's")]
+Name = Annotated[str | None, typer.Option("--name", help="The name of the job.", show_default="the plan's")]
 Time = Annotated[str, typer.Option("--time", metavar="H:MM:SS", help="Slurm: the longest that it may take.")]
 Partition = Annotated[str, typer.Option("--partition", help="Slurm: the queue.", show_default=False)]
 Account = Annotated[str, typer.Option("--account", help="Slurm: who pays.", show_default=False)]
@@ -182,11 +182,11 @@ def _program(
 
 def _fit(processes: int | None, nodes: int | None, per_node: int | None, cluster: "Links | None") -> tuple[int, int]:
     """The number of nodes, and of processes on each; for a script, those that the user or the cluster gives."""
-    from ssdsl.run.jobs.job import USUAL, fit
+    from ssdsl.run.jobs.job import DEFAULT_PER_NODE, fit
 
     if processes is not None:
         return fit(processes, nodes, per_node, cluster)
-    each = per_node or (cluster.groups[0].per_node if cluster is not None else USUAL)
+    each = per_node or (cluster.groups[0].per_node if cluster is not None else DEFAULT_PER_NODE)
     return fit((nodes or 1) * each, nodes or 1, each, cluster)
 
 
