@@ -101,7 +101,7 @@ class Loop(Record):
         return found
 
     def _wait(self, device: int, task: int, others: list[Task]) -> float:
-        """The same for one task, if the device may run the tasks `others` before it."""
+        """The least time that a device is idle before `task`, if it may run the tasks `others` first."""
 
         def idle(q: Task) -> float:
             shared = device in q.devices or any(set(q.devices).isdisjoint(o.devices) for o in others)

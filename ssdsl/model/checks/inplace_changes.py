@@ -52,7 +52,7 @@ def lost_writes(program: torch.export.ExportedProgram, model: Model) -> Iterator
     lines: dict[tuple[Span | None, str], list[TensorChanged]] = {}
     for node in program.graph.nodes:
         for written in written_by(node):
-            for change in finder.judge(node, written):
+            for change in finder.lost_changes(node, written):
                 lines.setdefault((change.span, change.reason), []).append(change)
     for first, *others in lines.values():
         more = len({change.what for change in others} - {first.what})
@@ -106,7 +106,7 @@ class _Finder:
             if learns:
                 self.learning.add(node)
 
-    def judge(self, node: fx.Node, written: fx.Node) -> Iterator[TensorChanged]:
+    def lost_changes(self, node: fx.Node, written: fx.Node) -> Iterator[TensorChanged]:
         if str(node.target).startswith("aten.set_."):
             yield _diagnostic(node, "the memory that a tensor uses", "memory")
             return

@@ -76,11 +76,13 @@ def _results(jobs: list[TrialJob]) -> list[tuple[FoundRule, bool]]:
         done, ended = _run(left)
         found += done
         if len(done) < len(left):
-            found.append(_again(left[len(done)], ended or "the experiment ended early"))
+            found.append(_retried(left[len(done)], ended or "the experiment ended early"))
     return found
 
 
-def _again(job: TrialJob, ended: str) -> tuple[FoundRule, bool]:
+def _retried(job: TrialJob, ended: str) -> tuple[FoundRule, bool]:
+    """The result of a job that ended the process, from a second run with small integers; else the rule that cuts
+    nothing, with the reason why the process `ended`."""
     done, _ = _run([replace(job, careful=True)])
     shapes, made = ([t.shape for t in tensors] for tensors in (job.given, job.made))
     return done[0] if done else (whole(shapes, made, ended), False)

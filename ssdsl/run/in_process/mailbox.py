@@ -95,7 +95,7 @@ class Mailboxes:
             what = "sends what nobody receives" if end.sends else "waits for what nobody sends"
             raise self.failed("mismatch", f"rank {end.rank} {what}: rank {end.peer}, tag {end.tag}")
 
-    def meet(self, group: int, rank: int) -> None:
+    def join_ends(self, group: int, rank: int) -> None:
         """Joins the ends that a rank has started with those of its peers."""
         for end in [*self.started[group, rank]]:
             others = self.started.get((group, end.peer), [])
@@ -190,7 +190,7 @@ class Threaded(Transport):
         ends = [MessageEnd(shared, rank, sends, peer, tag, x, x._version) for sends, peer, x in given]
         if ends:
             left = shared.started[group.number, rank] = [*ends]
-            shared.meet(group.number, rank)
+            shared.join_ends(group.number, rank)
             shared.wait(rank, lambda: not left, lambda: left[0].says)
         return StartedExchange(ends[: len(into)], ends[len(into) :])
 
