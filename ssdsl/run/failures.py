@@ -64,7 +64,8 @@ def failure(out: Path, status: int, exits: dict[int, Exit], timeout_s: float) ->
         if lack := lack_in(log):
             return _lacking(lack, _Report(rank, 0.0, f"rank {rank}, {was}:\n{log}"), out)
         note = "\n".join([f"it was in {was}", log or "it printed nothing"])
-        return RankFailed(None, rank, _ending(exits[rank].code), note, _change(exits[rank].code))
+        code = exits[rank].code
+        return RankFailed(None, rank, _ending(code), note, MEMORY if code == -signal.SIGKILL else LOGS)
     if reports:
         first = next(iter(reports.values()))
         return RankFailed(None, first.rank, "failed", _tail(first.text), LOGS)
@@ -159,10 +160,6 @@ def _was(out: Path, rank: int) -> str:
 
 def _ending(code: int) -> str:
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
-
-
-def _change(code: int) -> str:
-    return MEMORY if code == -signal.SIGKILL else LOGS
 
 
 def _log(out: Path, local_rank: int) -> str:

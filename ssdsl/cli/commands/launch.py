@@ -12,6 +12,7 @@ from ssdsl.cli.options import refuse_unused, settings
 from ssdsl.cli.pipeline import compiled, evaluation, load, working
 from ssdsl.cli.terminal import talk
 from ssdsl.cli.training import write
+from ssdsl.lang.suggest import joined
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
@@ -108,11 +109,12 @@ def launch(
     chosen = [form for form, wanted in asked.items() if wanted]
     if len(chosen) != 1:
         raise typer.BadParameter("choose one of --slurm, --kubernetes, --ray and --torchrun", param_hint="'--slurm'")
-    refuse_unused(context, {name: f"it is for {_listed(of)}" for name, of in FORMS.items() if chosen[0] not in of})
+    others = {name: joined([f"--{form}" for form in of], "and") for name, of in FORMS.items() if chosen[0] not in of}
+    refuse_unused(context, {name: f"it is for {of}" for name, of in others.items()})
     if (why := _compiles_nothing(Path(target))) is not None:
         refuse_unused(context, dict.fromkeys(("model", "set_", "program", "seed", "meta", "no_cache"), why))
     if Path(target).suffix == ".py":
-        refuse_unused(context, {"steps": "give a script its arguments behind `--`"})
+        refuse_unused(context, {"steps": "give a script its arguments after `--`"})
     links = named_cluster(cluster)
     script, processes = _program(target, model, program, settings(set_), seed, meta, links)
     count, each = _fit(processes, nodes, gpus_per_node, links)
@@ -133,10 +135,6 @@ def launch(
         folder,
     )
     _write(forms[chosen[0]](job), out)
-
-
-def _listed(forms: tuple[str, ...]) -> str:
-    return " and ".join(f"--{form}" for form in forms)
 
 
 def _compiles_nothing(target: Path) -> str | None:

@@ -20,6 +20,7 @@ from ssdsl.cli.pipeline import (
     state_of,
 )
 from ssdsl.cli.terminal import print_json, print_text, print_views, results
+from ssdsl.lang.suggest import joined, suggest
 
 if TYPE_CHECKING:
     from ssdsl.cluster.cluster import Cluster
@@ -94,7 +95,8 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Show what a plan makes of a model."""
-    refuse_unused(context, {name: _only(views) for name, views in USES.items() if view not in views})
+    others = {name: joined([f"`show {v}`" for v in views], "and") for name, views in USES.items() if view not in views}
+    refuse_unused(context, {name: f"it is for {views}" for name, views in others.items()})
     overrides = settings(set_)
     check_params(plan, overrides)
     chosen = chosen_cluster(cluster or "laptop") if view in TIMED else named_cluster(cluster)
@@ -128,10 +130,6 @@ def show(
     print_views(*views)
 
 
-def _only(views: tuple[ViewName, ...]) -> str:
-    return f"it is for {' and '.join(f'`show {view}`' for view in views)}"
-
-
 def _views(
     loaded: LoadedPlan, overrides: dict[str, int], view: ViewName, every: bool, cluster: "Cluster | None"
 ) -> "tuple[View, ...]":
@@ -153,7 +151,6 @@ def _views(
 
 def _program(compiled: "Compiled", role: str | None, every: bool, json: bool) -> None:
     """Prints the program as text, all of it or one role's part."""
-    from ssdsl.lang.suggest import suggest
     from ssdsl.show.tables.program import shown_program
 
     program = compiled.program

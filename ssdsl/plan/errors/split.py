@@ -107,9 +107,6 @@ class DoesNotDivide(Traced):
             return f"split `{self.dim}` less above, or leave `{self.cut.index}` out"
         return f"leave `{self.cut.index}` out: `{self.dim}` cannot be cut"
 
-    def _others(self, cut: Division) -> int:
-        return prod(c.count for c in (self.cut, *self.taken) if c is not cut)
-
     def _goal(self, cut: Division) -> str:
         if cut.along:
             return f"the number of devices along `{cut.index}`"
@@ -123,7 +120,8 @@ class DoesNotDivide(Traced):
 
         Of batch = 8 with dp = 8 and m = 4: none for m, as 8 / 8 leaves 1; for dp the divisors of 8 / 4 = 2.
         """
-        size, rest = (self.left, 0) if cut is self.cut else divmod(self.whole, self._others(cut))
+        others = prod(c.count for c in (self.cut, *self.taken) if c is not cut)
+        size, rest = (self.left, 0) if cut is self.cut else divmod(self.whole, others)
         least = 1 if self.taken else 2
         wanted = cut.along or range(min(size, 4096), least - 1, -1)
         return [] if rest else [n for n in wanted if size % n == 0][:MOST_CHOICES]
