@@ -16,6 +16,7 @@ def paused_collector() -> Iterator[None]:
         yield
     finally:
         if was_on:
-            gc.freeze()  # and unfreeze: all that was made is old at once, and is not traversed as what is young
+            # freeze and unfreeze move all new objects to the oldest generation, which Python seldom traverses
+            gc.freeze()
             gc.unfreeze()
             gc.enable()

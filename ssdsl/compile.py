@@ -48,7 +48,7 @@ def compile_source(
 ) -> Compiled:
     """As `compile_plan`, but from a text. `after` is called after each pass, with the pass's name and its result.
 
-    The program is proved; raises PlanError with what failed where it cannot be.
+    The program is proved. Raises PlanError, also with the steps of the proof that fail.
     """
     return Workspace(graph, cluster).compile(source, overrides, folder, after)
 
@@ -77,13 +77,13 @@ def compile_evaluation(
 
 
 def _carried(training: Compiled, graph: Graph, cluster: Cluster | None, *, trains: bool) -> Program:
-    """The program of another graph. Parts of its batch are unequal where that compiles, else equal."""
+    """The program of another graph: with unequal parts of its batch if that compiles, else with equal ones."""
     plan = carry_over(training.plan, graph, trains=trains)
     held = Held(training.program.params, training.program.flats)
     try:
         return lower(plan, cluster, held=held, trains=trains)
     except PlanError:
-        less = carry_over(training.plan, graph, trains=trains, unequal=False)
-        if less.operators == plan.operators:
+        equal = carry_over(training.plan, graph, trains=trains, unequal=False)
+        if equal.operators == plan.operators:
             raise
-    return lower(less, cluster, held=held, trains=trains)
+    return lower(equal, cluster, held=held, trains=trains)

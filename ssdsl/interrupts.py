@@ -1,7 +1,7 @@
-"""Remembers Ctrl-C, which code of others may swallow: NumPy does while torch imports it, which then goes on or fails.
+"""Remembers that Ctrl-C was pressed, because code of others may swallow the KeyboardInterrupt.
 
-Python raises KeyboardInterrupt wherever the program happens to be. A command asks here before it does something long,
-and where it would take an error for a bug.
+NumPy does, while torch imports it; torch then goes on or fails with another error. So a command asks `was_interrupted`
+before it does something long, and before it reports an error as a bug of ssdsl.
 """
 
 import contextlib
@@ -12,19 +12,19 @@ _seen = False
 
 
 def note_interrupts() -> None:
-    """Remembers Ctrl-C from now on. Where it is ignored, as in a background job of a shell, it stays ignored."""
+    """Remembers Ctrl-C from now on. If it is ignored, as in a background job of a shell, it stays ignored."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         with contextlib.suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGINT, _note)
 
 
 def was_interrupted() -> bool:
-    """Whether there was a Ctrl-C that nobody has answered."""
+    """Whether Ctrl-C was pressed since the start, or since `forget_interrupt`."""
     return _seen
 
 
-def answered() -> None:
-    """Forgets a Ctrl-C, after which the command goes on."""
+def forget_interrupt() -> None:
+    """Forgets a Ctrl-C that was handled: the command goes on."""
     global _seen
     _seen = False
 

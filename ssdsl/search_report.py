@@ -34,7 +34,7 @@ WIDTH = 160  # characters of the tables as text
 
 
 class SearchReport(Record):
-    """The result of a search: `best` is None where no plan fits, `rows` are the best plans, `families` the best plan of
+    """The result of a search: `best` is None if no plan fits, `rows` are the best plans, `families` the best plan of
     each kind of parallelism. `print` and a notebook's cell show the tables of `ssdsl search`."""
 
     found: SearchResult
@@ -64,14 +64,14 @@ class SearchReport(Record):
         return self.found.best_of_families()
 
     def text(self, tried: Tried | None = None) -> str:
-        """The text of a plan with its params as defaults; by default the best plan. Raises ValueError where no plan
+        """The text of a plan with its params as defaults; by default the best plan. Raises ValueError if no plan
         fits."""
         if (chosen := tried or self.best) is None:
             raise ValueError("no plan fits")
         return written(chosen.sketch, chosen.setting.params, notes(self.found, chosen))
 
     def write(self, file: str | os.PathLike[str]) -> None:
-        """Writes the best plan to a file, and beside it the files that it uses. Raises PlanError where one cannot be
+        """Writes the best plan to a file, and beside it the files that it uses. Raises PlanError if one cannot be
         written, ValueError where no plan fits."""
         text = self.text()
         assert self.best is not None, "its text is known"

@@ -90,7 +90,7 @@ class Workspace:
 
     @paused_collector()
     def formed(self, reading: Reading, after: After | None = None) -> Candidate:
-        """The same for a text that has been read."""
+        """The program of a text that has been read, not proved; `after` as in `candidate`. Raises PlanError."""
         return Candidate(reading, self._lowered(reading.plan, after))
 
     @paused_collector()

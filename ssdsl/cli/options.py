@@ -105,7 +105,7 @@ Meta = Annotated[
 Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed for weights, batches and dropout.")]
 WithGenerator = Annotated[
     Literal["hash", "philox"],
-    typer.Option("--generator", help="What draws random numbers: a fast hash, or Philox4x32-10."),
+    typer.Option("--generator", help="The generator of random numbers: a fast hash, or Philox4x32-10."),
 ]
 Steps = Annotated[int, typer.Option(min=1, help="Training steps.")]
 AllSteps = Annotated[int, typer.Option(min=1, help="Training steps, with those before a resumed run.")]
@@ -114,7 +114,7 @@ WithBackend = Annotated[
     Literal["gloo", "nccl"] | None,
     typer.Option(
         "--backend",
-        help="Of torch.distributed. If given, several processes can share a GPU, slowly.",
+        help="Backend of torch.distributed. If given, several processes can share a GPU, slowly.",
         show_default="nccl with cuda, else gloo",
     ),
 ]
@@ -153,11 +153,11 @@ Save = Annotated[
 SaveEvery = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Save every N steps as well.", show_default="at the end")
 ]
-Keep = Annotated[int, typer.Option(min=1, metavar="N", help="How many checkpoints to keep.")]
+Keep = Annotated[int, typer.Option(min=1, metavar="N", help="The number of checkpoints to keep.")]
 Resume = Annotated[
     str | None, typer.Option(metavar="DIR", help="Go on where the newest checkpoint here was saved, under any plan.")
 ]
-AllowNan = Annotated[bool, typer.Option("--allow-nan", help="Go on where the loss is not finite.")]
+AllowNan = Annotated[bool, typer.Option("--allow-nan", help="Go on if the loss is not finite.")]
 Processes = Annotated[
     int | None,
     typer.Option(min=1, help="Maximum number of local processes.", show_default="16, or twice the processors"),
@@ -165,7 +165,9 @@ Processes = Annotated[
 Timeout = Annotated[
     float, typer.Option(min=0.1, metavar="SECONDS", help="End the run when a process has not moved for so long.")
 ]
-NodeCount = Annotated[int, typer.Option("--nnodes", min=1, help="How many machines run this command together.")]
+NodeCount = Annotated[
+    int, typer.Option("--nnodes", min=1, help="The number of machines that run this command together.")
+]
 NodeRank = Annotated[int, typer.Option("--node-rank", min=0, help="The number of this machine, from 0.")]
 Endpoint = Annotated[
     str | None,
@@ -176,7 +178,7 @@ PerNode = Annotated[
     typer.Option("--nproc-per-node", min=1, help="Processes on each machine.", show_default="an equal share"),
 ]
 Restarts = Annotated[
-    int, typer.Option("--max-restarts", min=0, help="How often all processes are restarted after one has died.")
+    int, typer.Option("--max-restarts", min=0, help="Restart all processes at most so often after one has died.")
 ]
 Out = Annotated[
     str | None,

@@ -91,7 +91,7 @@ def parsed(plan: str) -> "tuple[Path, Source]":
 
 
 def check_params(plan: str, overrides: Mapping[str, int]) -> None:
-    """Raises PlanError where a param is set that the plan does not have, before any model is built."""
+    """Raises PlanError if a param is set that the plan does not have, before any model is built."""
     from ssdsl.lang.parse import parse
     from ssdsl.plan.interpret import unknown_params
 
@@ -180,7 +180,7 @@ def simulated(
     """Simulates a step of the program on a cluster; with `costs`, by the times in that file. `state` is the training
     state of weights.
 
-    Raises PlanError where the file does not fit the program.
+    Raises PlanError if the file does not fit the program.
     """
     from ssdsl.simulate.memory.state import MIXED
     from ssdsl.simulate.profile.read_costs import costs_for, read_costs

@@ -18,7 +18,7 @@ GIB, GB, TERA, MICRO = 2**30, 1e9, 1e12, 1e-6
 
 
 def build(name: str, found: dict[str, Any], places: Places) -> Cluster:
-    """The cluster that a checked file describes. Raises PlanError where its parts do not fit."""
+    """The cluster that a checked file describes. Raises PlanError if its parts do not fit."""
     devices = {key: _device(table) for key, table in found["devices"].items()}
     wrong = [*_unknown_devices(found, devices, places), *_unsized(found, places)]
     if wrong:

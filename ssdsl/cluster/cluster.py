@@ -17,8 +17,10 @@ from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
 Ranks = tuple[int, ...]
-MOST_CHUNK = 2**19  # the bytes that NCCL passes on at once: one of eight steps of a buffer of 4 MiB
-CHUNKS = 16  # of a message with smaller chunks, as in NCCL's protocols for low latency
+# NCCL passes a message on in chunks: of 512 KiB (one of eight steps of a buffer of 4 MiB), or, if it is smaller than
+# CHUNKS of these, in CHUNKS smaller ones, as its protocols for low latency do
+MAX_CHUNK_BYTES = 2**19
+CHUNKS = 16
 
 
 class Level(Record):
@@ -117,8 +119,8 @@ class Cluster:
         return sum(group.size for group in self.groups)
 
     def alike(self, rank: int) -> int:
-        """The least rank from which the cluster looks as from this one: devices that lie equally far behind the two
-        have the same links."""
+        """The least rank whose links are those of this one: for each n, ranks `alike + n` and `rank + n` have the same
+        links."""
         if self.shares_cores:
             return 0
         if len(self.groups) > 1:
@@ -189,7 +191,7 @@ class Cluster:
         return replace(link, bandwidth=link.bandwidth * span.fewest)
 
     def _count(self, rank: int, span: _Span, busy: Ranks | None) -> int | None:
-        """The number of busy ranks in a rank's unit; None where all are busy, or where it makes no difference."""
+        """The number of busy ranks in a rank's unit; None if all are busy, or if it makes no difference."""
         if busy is None or span.level.link.alone_bandwidth is None:
             return None
         start = self._start(rank)
@@ -207,10 +209,11 @@ class Cluster:
         last byte takes to arrive. Each message has its sender and its receiver, or all ranks that pass it on from one
         to the next, and its bytes.
 
-        Messages share the links of their devices, and the adapters of their units (nodes, racks) if a level says what
-        one device has of an adapter alone. The busiest of these counts, in one direction; latencies overlap. A message
-        is passed on in chunks while it arrives, so all hops of a path are busy at once; a later hop begins behind the
-        first chunk, and latencies of hops add up.
+        Messages share the links of their devices, and the network adapters of their units (nodes, racks) if the level
+        gives `alone_bandwidth`, the rate of one device that sends alone. The time is that of the busiest link or
+        adapter, in one direction; latencies of messages overlap. A message is passed on in chunks while it arrives, so
+        all hops of a path are busy at once; a hop begins after the first chunk of the one before, and the latencies of
+        hops add up.
         """
         sends: dict[int, float] = {}  # seconds by device
         gets: dict[int, float] = {}
@@ -224,7 +227,7 @@ class Cluster:
                     continue
                 own, other = self._joined(source, target)
                 arrives += own.latency + chunk / own.alone
-                chunk = min(size / CHUNKS, MOST_CHUNK)
+                chunk = min(size / CHUNKS, MAX_CHUNK_BYTES)
                 alone, shared = size / own.alone, size / own.shared
                 sends[source] = sends.get(source, 0.0) + alone
                 gets[target] = gets.get(target, 0.0) + alone
@@ -234,9 +237,9 @@ class Cluster:
         return max((s for busy in (sends, gets, leaves, enters) for s in busy.values()), default=0.0), latency
 
     def _joined(self, source: int, target: int) -> tuple[_Unit, _Unit]:
-        """The units of two ranks that the innermost level which has both joins."""
+        """The units of two ranks at the innermost level that has both ranks."""
         own, other = self._units(source), self._units(target)
-        if (apart := len(own) - len(other)) != 0:  # groups may have unlike numbers of levels below those of all
+        if (apart := len(own) - len(other)) != 0:  # groups may differ in depth: compare the outer levels
             own, other = own[max(apart, 0) :], other[max(-apart, 0) :]
         for a, b in zip(own, other, strict=True):
             if a.outer == b.outer:
@@ -282,10 +285,10 @@ class Cluster:
     def _spanned(self, ranks: Ranks) -> tuple[_Span, ...]:
         """The levels that join some of these ranks, innermost first; for a single rank, its node."""
         if ranks not in self._spans:
-            self._spans[ranks] = tuple(self._find(ranks))
+            self._spans[ranks] = tuple(self._find_spans(ranks))
         return self._spans[ranks]
 
-    def _find(self, ranks: Ranks) -> list[_Span]:
+    def _find_spans(self, ranks: Ranks) -> list[_Span]:
         if self.shares_cores or len(set(ranks)) < 2:
             return [_Span(self.groups[self._group(ranks[0])].levels[0], 1, 1, 1)]
         assert max(ranks) < self.size, f"{self.name} has no rank {max(ranks)}"
@@ -295,13 +298,13 @@ class Cluster:
         for group in self.groups:
             inside = {rank - start: 1 for rank in ranks if start <= rank < start + group.size}
             if inside:
-                counts[start] = sum(_climb(inside, group.levels, found).values())
+                counts[start] = sum(_merge_units(inside, group.levels, found).values())
             start += group.size
-        _climb(counts, self.levels, found)
+        _merge_units(counts, self.levels, found)
         return found
 
 
-def _climb(units: dict[int, int], levels: tuple[Level, ...], found: list[_Span]) -> dict[int, int]:
+def _merge_units(units: dict[int, int], levels: tuple[Level, ...], found: list[_Span]) -> dict[int, int]:
     """Merges units (numbers of ranks, by the unit's first device) level by level, and notes each level that joins
     some."""
     # Ranks 0, 1 and 8 on nodes of 8: {0: 1, 1: 1, 8: 1} becomes {0: 2, 8: 1} (a hop inside a node), then {0: 3} (a hop

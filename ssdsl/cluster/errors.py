@@ -13,7 +13,7 @@ class UnknownCluster(Misnamed):
 
     code = "E0601"
     title = "there is no cluster `{name}`"
-    note = "ssdsl knows {known}, and as many of their devices as you say: `{example}`"
+    note = "ssdsl knows {known}, and any number of their devices: `{example}`"
     help = "choose one of these, or give a file of your own: `ssdsl clusters show h200x8` prints an example"
     name: str
     known: str
@@ -52,7 +52,7 @@ class UnknownKey(Misnamed):
     code = "E0604"
     title = "{table} has no key `{key}`"
     note = "its keys are {known}"
-    help = "remove or rename it; remarks begin with #, and `source` holds where a number is from"
+    help = "remove or rename it; remarks begin with #, and `source` says where a number is from"
     table: str
     key: str
     known: str

@@ -64,7 +64,7 @@ class MeshLinks(Record):
     rings: tuple[tuple[tuple[int, ...], Link], ...] = ()
 
     def over(self, *axes: int) -> Link:
-        """The link of a ring over some axes: the slowest along one of them, where no other is known."""
+        """The link of a ring over some axes. If it is unknown, the slowest of those along one of the axes."""
         found = next((link for over, link in self.rings if over == axes), None)
         return found or min((self.along[axis] for axis in axes), key=lambda link: link.bandwidth)
 

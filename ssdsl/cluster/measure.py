@@ -214,7 +214,7 @@ def _wait(processes: "list[subprocess.Popen[bytes]]", folder: Path) -> None:
 
 def _log(folder: Path, rank: int) -> str:
     text = (folder / f"rank{rank}.log").read_text("utf-8", "replace").strip()
-    return "\n".join(text.split("\n")[-8:]) or "it said nothing"
+    return "\n".join(text.split("\n")[-8:]) or "it printed nothing"
 
 
 def usable_cores() -> int:

@@ -1,4 +1,4 @@
-"""Finds the line behind which a function may delete a value: the last one that reads it, if backward does not keep it.
+"""Finds the line after which a function may delete a value: the last one that reads it, if backward does not keep it.
 Otherwise Python's local names would keep it until the function returns.
 
 Memory is freed when no name is left for any view of it, so all names of a storage are deleted together.

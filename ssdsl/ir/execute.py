@@ -127,7 +127,7 @@ class Stall(NamedTuple):
 @dataclass(slots=True)
 class Trace(Generic[Cost]):
     """The result of an execution. `flows` are pairs of positions in `intervals`: a message where it is sent, and where
-    it arrives. `stalls` are in an order in which each comes behind those that delayed it; `ended` are the roles'
+    it arrives. `stalls` are in an order in which each comes after those that delayed it; `ended` are the roles'
     ends."""
 
     intervals: list[Interval[Cost]] = field(default_factory=list)

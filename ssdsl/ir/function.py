@@ -246,7 +246,7 @@ def saved_names(op: OpPart, saved: Saved) -> Iterator[Name]:
 class Section(Record):
     """Instructions of one layer (a module path, empty for the root). If it is recomputed, it keeps only what enters it.
 
-    `gathers` are the numbers of the flat parameters (ZeRO-3) that are gathered in front of it and dropped behind it.
+    `gathers` are the numbers of the flat parameters (ZeRO-3) that are gathered before it and dropped after it.
     Sections of one `kind` are equal but for names: a fact about one holds for another if the n-th of its `names()` is
     replaced by the n-th of the other's.
     """

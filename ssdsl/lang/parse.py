@@ -19,7 +19,7 @@ from ssdsl.lang.assets import cache_folder, grammar_text
 from ssdsl.lang.errors.text import UnusedValue
 from ssdsl.lang.nodes import Script
 from ssdsl.lang.parser.explain import explain_character, explain_token
-from ssdsl.lang.parser.layout import PREFIX, Indentation, span_of
+from ssdsl.lang.parser.indentation import PREFIX, Indentation, span_of
 from ssdsl.record import Record, field_names
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span

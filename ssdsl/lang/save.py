@@ -9,7 +9,7 @@ from ssdsl.text.diagnostic import PlanError
 
 
 def save_text(file: str, text: str | bytes) -> None:
-    """Writes a file as a whole. Raises PlanError where it cannot be written."""
+    """Writes a file as a whole. Raises PlanError if it cannot be written."""
     try:
         put_whole(Path(file), text)
     except (OSError, ValueError) as error:
@@ -17,7 +17,7 @@ def save_text(file: str, text: str | bytes) -> None:
 
 
 def check_folder(file: str | None) -> None:
-    """Raises PlanError where the file's folder does not exist or cannot be written, or where the file is a folder: for
+    """Raises PlanError if the file's folder does not exist or cannot be written, or if the file is a folder: for
     use before long work whose result goes into the file."""
     if file is None:
         return

@@ -40,7 +40,11 @@ class UnevenWithOthers(Diagnostic):
 
     @property
     def parts(self) -> str:
-        kinds = {"parts that read windows": self.windows, "permuted parts": self.permuted, "chunks apart": self.apart}
+        kinds = {
+            "parts that read windows": self.windows,
+            "permuted parts": self.permuted,
+            "separate chunks": self.apart,
+        }
         return next((parts for parts, holds in kinds.items() if holds), "unequal parts")
 
     @property
@@ -81,7 +85,7 @@ class PartsApart(Diagnostic):
     def state(self) -> str:
         if self.are_runs:
             return f"the parts of `{self.dim}` are in another order than its positions"
-        return f"a part of `{self.dim}` has chunks that are apart"
+        return f"a part of `{self.dim}` has chunks that do not touch"
 
 
 class UnevenOutside(Diagnostic):
@@ -168,7 +172,7 @@ class NeedsWhole(Record):
     def fact(self) -> str:
         needs = "needs other parts" if self.beside else "needs all parts"
         at_once = "" if self.beside else " at once"
-        return f"`{self.kind}` {needs} along `{self.index}`{at_once}, and the `order` puts one of them behind it"
+        return f"`{self.kind}` {needs} along `{self.index}`{at_once}, and the `order` puts one of them after it"
 
     @property
     def reason(self) -> str:
@@ -181,7 +185,7 @@ class NeedsWhole(Record):
             return f"{where} reads windows: its part {self.part} waits for {self.index} = {some}"
         why = "reads a sum over them, in which it is not linear" if self.sums else "mixes them"
         if self.outside:
-            why = f"has other parts: `{self.outside}` cuts its dimension outside `{self.index}`, but not everywhere"
+            why = f"is cut by `{self.outside}` outside `{self.index}`, unlike other operators"
         return f"{where} {why}: it waits for {self.index} = {every}"
 
     @property
@@ -195,7 +199,7 @@ class NeedsWhole(Record):
         if self.split:
             return f"leave `{self.kind}` and what follows out of the split into `{self.index}`, or remove the `order`"
         if self.between:
-            apart = "puts some parts of what is behind it before others of what is in front"
+            apart = "puts some parts of the operators after it before other parts of those before it"
             return f"remove the `order`, which {apart}: without it, each task runs as soon as it can"
         loss = f"train with a loss that is a sum over the parts, without this `{self.kind}`"
         return f"run all forwards before the first backward, as `gpipe` does, or {loss}"
@@ -243,7 +247,8 @@ class Back(Record):
             return "assign these two operators to the same devices, or cut the model by `balance(model, S)`"
         devices = (self.maker if self.is_of_maker else self.reader).devices
         return (
-            f'leave what this module calls itself out of the selection on `{devices}`: append `- model["{self.own}"]`\n'
+            f"leave out of the selection on `{devices}` the operators that this module calls outside its submodules: "
+            f'append `- model["{self.own}"]`\n'
             "each of these operators then runs where its operands are made\n"
             "or cut the model by `balance(model, S)`"
         )
@@ -427,7 +432,7 @@ class CutInVain(Diagnostic):
 
     code = "E0278"
     severity = "warning"
-    title = "`{operator}` is cut along `{axis}` in vain: what it reads is whole, and so is what is read of it"
+    title = "`{operator}` is cut along `{axis}` in vain: its inputs are whole, and its results are needed whole"
     label = "gathers {size} for each forward"
     help = "leave these operators out of the split, or split those around them too"
     operator: str

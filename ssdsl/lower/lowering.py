@@ -1,8 +1,8 @@
-"""The value that passes return and take: a plan with everything that has been decided so far.
+"""The value that passes take and return, `Lowering`: a plan with everything that has been decided so far.
 
-Asks for values and answers to them say how each version of a value is made, and in which function. An answer does not
-hold the value's name, and numbers functions locally, so that equal values of equal layers share one answer: its names
-are versions of "".
+An `Ask` is the need that one function has of a value. The answer, `ValueVersions`, says how each version of that value
+is made, and in which function. It has no name of the value (its names are versions of "") and numbers functions from 0,
+so equal values of equal layers share one answer.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ class Ask:
     """The need that function number `function` has of a value. `at` is the place in the order of the program: the
     position of an operator and the number of its operand. Two asks with equal keys need the same.
 
-    Without a need, a report asks for the value as its function leaves it, with its sums taken.
+    An output of the program has no need: it asks for the value as its function leaves it, with its sums taken.
     """
 
     value: str

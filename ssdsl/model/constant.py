@@ -23,7 +23,7 @@ FORMATS = {  # the letters of one number in the module `struct`; bfloat16 is the
 
 
 class Constant(Record):
-    """A tensor with its numbers as they lie in memory (little-endian, contiguous), or None where it has none."""
+    """A tensor with its numbers as they lie in memory (little-endian, contiguous), or None if it has none."""
 
     dtype: str
     shape: tuple[int, ...]

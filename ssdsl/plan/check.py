@@ -29,7 +29,7 @@ def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
         mesh = facts.meshes[record.home.mesh]
         axes = dict(mesh.axes)
         for index in record.indices:
-            if index.name in axes and (wrong := _meets(record.home, model.graph.operators[number], index, mesh)):
+            if index.name in axes and (wrong := _axis_mistake(record.home, model.graph.operators[number], index, mesh)):
                 found.setdefault((index.span, type(wrong)), wrong)
     return list(found.values())
 
@@ -106,7 +106,7 @@ def _free(op: Operator, axes: Mapping[int, int], joined: set[int]) -> list[int]:
     return [d.cls for d in op.dims if d.window is None and not d.fixed and axes.get(d.cls) in joined]
 
 
-def _meets(placement: Placement, op: Operator, index: Index, mesh: Mesh) -> Diagnostic | None:
+def _axis_mistake(placement: Placement, op: Operator, index: Index, mesh: Mesh) -> Diagnostic | None:
     """The mistake of an index whose axis the placement fixes, or whose part count is not the axis's size; else None."""
     name, size = op.module, dict(mesh.axes)[index.name]
     if index.name in dict(placement.fixed) and size > 1:

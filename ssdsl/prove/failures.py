@@ -86,7 +86,7 @@ class ProofFailed(Diagnostic):
 
     code = "E0451"
     title = "not proved: {rule}"
-    label = "what follows from this statement"
+    label = "the instruction follows from this statement"
     note = "in {where}\ntensor: {tensor}\nof: {places}\nwanted: {wanted}\nfound:  {had}"
     help = "this is a bug of ssdsl: report it with the plan and the model{without}"
     rule: str
@@ -108,7 +108,7 @@ class ProofFailed(Diagnostic):
     def without(self) -> str:
         """The advice to leave these operators out of the split meanwhile; empty if the failure names none."""
         out = dict.fromkeys(f'model["{path}"].{kind}' for kind, path, _ in self.operators)
-        return f";\nuntil it is mended, split `{' - '.join(('model', *out))}` instead of `model`" if out else ""
+        return f";\nuntil it is fixed, split `{' - '.join(('model', *out))}` instead of `model`" if out else ""
 
 
 class Wrong(Exception):

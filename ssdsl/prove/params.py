@@ -216,7 +216,7 @@ def _complete(
 
 
 def _with_shards(flat: FlatParam) -> Iterator[tuple[CompletionStep | None, tuple[str, ...]]]:
-    """Yields the steps of a completion, and behind those of each time, None with the axes of the state's shards."""
+    """Yields the steps of a completion, and after those of each time, None with the axes of the state's shards."""
     sharded, steps = flat.sharded, flat.completion
     for found, axes in zip(steps, (sharded.weights, sharded.grads, sharded.optimizer), strict=True):
         yield from ((step, axes) for step in found)

@@ -5,6 +5,7 @@ import time
 from ssdsl.ir.program import Compute, Program, Start
 from ssdsl.ir.references import dangling
 from ssdsl.ir.value import Name
+from ssdsl.lang.suggest import counted
 from ssdsl.prove.facts import ProofFacts, facts_of
 from ssdsl.prove.failures import ProofFailed, Rule
 from ssdsl.prove.functions.alike import Classes
@@ -45,15 +46,15 @@ class Proof(Record):
         if self.failures:
             return f"not proved: {len(self.failures)} failures"
         counts = {
-            "functions": self.functions,
-            "instructions": self.instructions,
-            "values": self.values,
-            "gradients": self.gradients,
-            "tasks": self.tasks,
-            "messages": self.messages,
+            "function": self.functions,
+            "instruction": self.instructions,
+            "value": self.values,
+            "gradient": self.gradients,
+            "task": self.tasks,
+            "message": self.messages,
         }
         trusted = f"; the rules of {self.experiments} operators were found by experiment" if self.experiments else ""
-        return f"proved in {self.seconds:.2f} s: {', '.join(f'{n} {what}' for what, n in counts.items())}{trusted}"
+        return f"proved in {self.seconds:.2f} s: {', '.join(counted(n, word) for word, n in counts.items())}{trusted}"
 
 
 def prove(program: Program) -> Proof:

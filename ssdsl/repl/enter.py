@@ -50,7 +50,7 @@ def enter(session: Session, text: str) -> tuple[Session, Reply]:
 
 
 def _statement(session: Session, text: str) -> tuple[Session, Reply]:
-    """The session with these statements, and the answer; raises PlanError where they are wrong."""
+    """The session with these statements, and the answer; raises PlanError if they are wrong."""
     old = session.draft
     draft = Draft(f"{old.text}{text}\n", old.folder, old.name)
     try:

@@ -76,7 +76,7 @@ class NothingToRedo(Diagnostic):
 
     code = "E0807"
     title = "{what}"
-    help = "`:undo` takes statements back, `:plan` shows those that there are"
+    help = "`:undo` takes statements back, `:plan` shows the statements"
     count: int
 
     @property

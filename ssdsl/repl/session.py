@@ -140,12 +140,12 @@ def went_on(session: Session, steps: int) -> Session:
 
 
 def with_settings(session: Session, overrides: Mapping[str, int]) -> Session:
-    """The session with other values of params; raises PlanError where the plan is invalid with them."""
+    """The session with other values of params; raises PlanError if the plan is invalid with them."""
     return _changed(session, overrides=overrides)
 
 
 def with_model(session: Session, graph: Graph) -> Session:
-    """The session for another model; raises PlanError where the plan is invalid for it."""
+    """The session for another model; raises PlanError if the plan is invalid for it."""
     return _changed(session, workspace=Workspace(graph, session.outside.machine.links), simulated=None)
 
 

@@ -13,7 +13,7 @@ from ssdsl.workspace import Compiled
 
 
 def view(session: Session, name: str) -> tuple[Shown, ...]:
-    """The view of this name (`VIEWS`). Raises PlanError where it needs a complete plan, and this is none."""
+    """The view of this name (`VIEWS`). Raises PlanError if it needs a complete plan, and this is none."""
     return tuple(VIEWS[name](session))
 
 

@@ -21,12 +21,14 @@ GIVE = "return a torch Dataset, a DataLoader, or an iterable of batches"
 
 
 def check_data(spec: str, model: Model) -> str:
-    """The specification for the processes, after a check that the first batch fits the model. Raises PlanError."""
+    """The specification of data to train on, for the processes, after a check that the first batch fits the model.
+    Raises PlanError."""
     return _checked(spec, model, evaluate=False)[0]
 
 
 def check_eval_data(spec: str, model: Model) -> tuple[str, tuple[Diagnostic, ...]]:
-    """The same for data to evaluate on, and a warning if some of them make no whole batch. Raises PlanError."""
+    """The specification of data to evaluate on, for the processes, after a check that the first batch fits the model;
+    with a warning if some samples make no whole batch. Raises PlanError."""
     found, loader, place = _checked(spec, model, evaluate=True)
     if not (left := loader.left_out):
         return found, ()

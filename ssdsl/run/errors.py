@@ -14,7 +14,7 @@ class ModelWithoutNumbers(Diagnostic):
 
     code = "E0501"
     title = "`{model}` has shapes but no numbers, so it cannot be trained"
-    help = "use a laptop size, or construct the module as usual and give `--meta`"
+    help = "choose a small size (`ssdsl models`), or construct the module as usual and give `--meta`"
     model: str
 
 
@@ -97,7 +97,7 @@ class NodesMisfit(Diagnostic):
     """
 
     code = "E0516"
-    title = "the plan's meshes have {needed} devices, which is not {nodes} nodes of {found}"
+    title = "the plan's meshes have {needed} devices: {nodes} nodes of {found} do not fit"
     label = "{needed} devices with the meshes before it"
     help = "{change}, or change the meshes with --set"
     needed: int
@@ -124,7 +124,7 @@ class JobMisfit(Diagnostic):
     """
 
     code = "E0517"
-    title = "the program has {processes} processes, which is not {split}"
+    title = "the program has {processes} processes: {split} do not fit"
     note = "{reason}"
     help = "ask for {change}, or change the meshes with --set"
     processes: int

@@ -23,7 +23,7 @@ MEMORY = "the machine may have run out of memory: take a smaller model, or cut i
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _Report:
     """A rank's report of its failure, and its time; `stall` if it ended because another rank hangs."""
 
     rank: int
@@ -48,35 +48,36 @@ def failure(out: Path, status: int, exits: dict[int, Exit], timeout_s: float) ->
     report, then a rank that hangs. Ranks that were killed, or ended without writing an error, come before the earliest
     rank with an error, which mostly reports that those went away.
     """
-    said = _said(out)
-    for one in said.values():
+    reports = _reports(out)
+    for one in reports.values():
         if lack := lack_in(one.text):
             return _lacking(lack, one, out)
-    if (mistake := next((one.mistake for one in said.values() if one.mistake is not None), None)) is not None:
+    if (mistake := next((one.mistake for one in reports.values() if one.mistake is not None), None)) is not None:
         return _stopped(mistake)
-    if (stall := next((one.stall for one in said.values() if one.stall is not None), None)) is not None:
+    if (stall := next((one.stall for one in reports.values() if one.stall is not None), None)) is not None:
         return stuck(stall, timeout_s)
-    silent = [rank for rank, end in exits.items() if rank not in said and end.code != -signal.SIGTERM]
+    silent = [rank for rank, end in exits.items() if rank not in reports and end.code != -signal.SIGTERM]
     if silent:
         rank = min(silent, key=lambda r: (exits[r].code > 0, r))
         log = _log(out, exits[rank].local_rank)
         was = _was(out, rank)
         if lack := lack_in(log):
-            return _lacking(lack, _Said(rank, 0.0, f"rank {rank}, {was}:\n{log}"), out)
-        note = "\n".join([f"it was in {was}", log or "it said nothing"])
-        return RankFailed(None, rank, _ending(exits[rank].code), note, _change(exits[rank].code))
-    if said:
-        first = next(iter(said.values()))
+            return _lacking(lack, _Report(rank, 0.0, f"rank {rank}, {was}:\n{log}"), out)
+        note = "\n".join([f"it was in {was}", log or "it printed nothing"])
+        code = exits[rank].code
+        return RankFailed(None, rank, _ending(code), note, MEMORY if code == -signal.SIGKILL else LOGS)
+    if reports:
+        first = next(iter(reports.values()))
         return RankFailed(None, first.rank, "failed", _tail(first.text), LOGS)
     log = _read(out / "torchrun.log")
     if lack := lack_in(log):
-        return _lacking(lack, _Said(-1, 0.0, f"torchrun:\n{log}"), out)
+        return _lacking(lack, _Report(-1, 0.0, f"torchrun:\n{log}"), out)
     return LaunchFailed(None, status, _tail(log), str(out / "torchrun.log"))
 
 
 def failed_ranks(out: Path) -> list[int]:
     """The ranks that have written an error."""
-    return list(_said(out))
+    return list(_reports(out))
 
 
 def stuck(stall: StalledRank, limit_s: float) -> RankStuck:
@@ -120,17 +121,17 @@ def printed(agent: "Popen[bytes]") -> dict[int, Exit]:
         return {}
 
 
-def _said(out: Path) -> dict[int, _Said]:
+def _reports(out: Path) -> dict[int, _Report]:
     """The failure reports of the ranks, earliest first."""
     found = {}
     for path in out.glob("rank*.err"):
         text, rank = _read(path), int(path.stem.removeprefix("rank"))
-        found[rank] = _Said(rank, path.stat().st_mtime, text)
+        found[rank] = _Report(rank, path.stat().st_mtime, text)
     for rank, state in read_states(out).items():  # complete even if the disk is full
         if (failed := state["failed"]) is not None:
             stall = decoded(StalledRank, failed["stall"]) if failed["stall"] is not None else None
-            found[rank] = _Said(rank, failed["time"], failed["text"], failed.get("mistake"), stall)
-    return {said.rank: said for said in sorted(found.values(), key=lambda said: said.time_s)}
+            found[rank] = _Report(rank, failed["time"], failed["text"], failed.get("mistake"), stall)
+    return {report.rank: report for report in sorted(found.values(), key=lambda report: report.time_s)}
 
 
 def _stopped(mistake: str) -> TrainingStopped:
@@ -141,9 +142,9 @@ def _stopped(mistake: str) -> TrainingStopped:
     return TrainingStopped(None, fact, "\n".join(rest), "\n".join(dict.fromkeys(changes)) or LOGS)
 
 
-def _lacking(lack: Lack, said: _Said, out: Path) -> Diagnostic:
+def _lacking(lack: Lack, report: _Report, out: Path) -> Diagnostic:
     """The diagnostic for a process without memory or disk; the first line of its report says where it was."""
-    where, _, rest = said.text.strip().partition("\n")
+    where, _, rest = report.text.strip().partition("\n")
     who, _, place = where.removesuffix(":").partition(", ")
     reason = (rest.strip().splitlines() or [where])[-1].strip()
     if place:
@@ -159,10 +160,6 @@ def _was(out: Path, rank: int) -> str:
 
 def _ending(code: int) -> str:
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
-
-
-def _change(code: int) -> str:
-    return MEMORY if code == -signal.SIGKILL else LOGS
 
 
 def _log(out: Path, local_rank: int) -> str:

@@ -74,7 +74,7 @@ class Live:
         constants: Tensors = {}  # weights on the meta device have recipes
         with self.control.together():
             if self.control.rank == 0:
-                with rendered(), _bugs_told(), _told(f"{self.path.name}{what}"):
+                with rendered(), _bugs_as_engine_errors(), _reported(f"{self.path.name}{what}"):
                     program = make().program
                     texts = program_files(program, self.model.precision)
                     constants = {n: t for n, t in constants_of(program.graph).items() if not t.is_meta}
@@ -103,7 +103,7 @@ def rendered() -> Iterator[None]:
 
 
 @contextmanager
-def _bugs_told() -> Iterator[None]:
+def _bugs_as_engine_errors() -> Iterator[None]:
     """A context in which a bug of ours becomes an EngineError: other ranks must not wait for a rank that is gone."""
     try:
         yield
@@ -115,7 +115,7 @@ def _bugs_told() -> Iterator[None]:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _reported(what: str) -> Iterator[None]:
     """Prints to stderr that the plan is compiled, which may take a minute, and how long it took."""
     print(f"compiling {what} ...", file=sys.stderr, flush=True)
     start = time.perf_counter()

@@ -23,7 +23,7 @@ from .data.loader import Loader
 from .data.user_data import load_data, loader_arguments
 from .errors import EngineError
 from .health.earlier_attempt import has_saved, note_start
-from .health.failure import prepare_folder, report_failure, whole
+from .health.failure import prepare_folder, report_failure, written_whole
 from .health.heartbeat import Heartbeat
 from .health.start import find_place, join_group, transport
 from .health.watchdog import Watchdog
@@ -60,7 +60,7 @@ def main() -> None:
         if options.record:  # loading the fused optimizer's kernels is no memory of a step
             torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True)
         check_alike(watchdog.store, FOLDER)
-        base_bytes = _held(device)  # before there are weights
+        base_bytes = _memory_in_use(device)  # before there are weights
         heartbeat.report("loading its weights")
         programs, world = InFolder(FOLDER), World(transport(device, options.timeout + LATER_S))
         engine = Engine(programs, world, device, seed=options.seed)
@@ -145,7 +145,7 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
             engine.save(options.save, keep=options.keep)
     engine.close()
     if options.out is not None:
-        with whole(options.out / f"rank{engine.rank}.json") as beside:
+        with written_whole(options.out / f"rank{engine.rank}.json") as beside:
             beside.write_text(json.dumps(_report(engine, steps, first, base, observers)))
     elif engine.rank == 0 and steps:
         print(f"median step {statistics.median(step.time_s for step in steps) * 1e3:.1f} ms")
@@ -254,7 +254,7 @@ def _is_due(step: int, every: int | None, is_last: bool) -> bool:
     return is_last or (every is not None and (step + 1) % every == 0)
 
 
-def _held(device: torch.device) -> int:
+def _memory_in_use(device: torch.device) -> int:
     """The bytes of memory that the process uses now."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated()

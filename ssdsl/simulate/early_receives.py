@@ -1,6 +1,6 @@
 """Moves receives to the time when devices post them: earlier than the program starts them.
 
-The program starts a receive at its place in the global order, behind all that its message needs. The host that starts
+The program starts a receive at its place in the global order, after all that its message needs. The host that starts
 it is ahead of the device, and what it starts waits for no computation: the device has posted a receive as soon as there
 is a buffer for it, and no message before it in its lane.
 """

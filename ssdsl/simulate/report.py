@@ -13,7 +13,7 @@ class DeviceReport(Record):
 
     `span_s` is the time from its first task's start to its last one's end; `compute_s` and `communication_s` are spent
     in it (collectives that a task waits for are communication, those in the background are not). `reduce_s` and
-    `optimizer_s` come behind it: communication that completes gradients, and the optimizer's step with the gathers of
+    `optimizer_s` come after it: communication that completes gradients, and the optimizer's step with the gathers of
     weights. `peak_parts` are the bytes of each part of its memory at the peak.
     """
 

@@ -84,11 +84,11 @@ def by_role(intervals: list[OfRole], roles: int) -> list[list[OfRole]]:
     return found
 
 
-# -- behind the tasks --------------------------------------------------------------------------------------------------
+# -- after the tasks ---------------------------------------------------------------------------------------------------
 
 
 class Epilogue(Record):
-    """The end of a role's step, behind its last task, which ends at `start`. Gradients are completed until `updates`;
+    """The end of a role's step, after its last task, which ends at `start`. Gradients are completed until `updates`;
     then the optimizer's step runs, and the weights that others updated are gathered, until `end`; the gathers take
     `gather_s` seconds. `reduces` are the intervals in which it did nothing but reduce gradients, also between tasks."""
 
@@ -100,7 +100,7 @@ class Epilogue(Record):
 
     @property
     def reduce_s(self) -> float:
-        """The part of `reduces` behind the last task."""
+        """The part of `reduces` after the last task."""
         return sum(end - max(start, self.start) for start, end in self.reduces if end > self.start)
 
 

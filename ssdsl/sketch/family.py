@@ -4,13 +4,13 @@ from collections.abc import Collection, Iterable, Iterator
 
 from ssdsl.plan.plan import OpPlan, Plan
 
-OF_DIMENSION = {"batch": "data", "seq": "sequence", "experts": "expert"}
+KIND_OF_DIMENSION = {"batch": "data", "seq": "sequence", "experts": "expert"}
 KINDS = ("data", "tensor", "sequence", "expert", "pipeline")
 
 
 def family(plan: Plan) -> str:
-    """`data + tensor + pipeline, ZeRO-1`: what the axes of its meshes cut, and a pipeline where it has several meshes;
-    `one device` where they cut nothing."""
+    """The kinds of parallelism of a plan, as `data + tensor + pipeline, ZeRO-1`: by the dimensions that the axes of its
+    meshes cut; a plan with several meshes is a pipeline too. `one device` if the axes cut nothing."""
     first = {
         id(record): (name, record) for name, record in reversed(plan.operators.items()) if record.place is not None
     }
@@ -41,7 +41,7 @@ def _cuts(plan: Plan, records: Iterable[tuple[str, OpPlan]]) -> dict[tuple[str, 
             found.setdefault((mesh, axis), set()).add("pipeline")
         for index in record.indices:
             dim = plan.graph.by_name[name].dims[index.dim]
-            found.setdefault((mesh, index.name), set()).add(OF_DIMENSION.get(dim.name, "tensor"))
+            found.setdefault((mesh, index.name), set()).add(KIND_OF_DIMENSION.get(dim.name, "tensor"))
     return found
 
 

@@ -91,7 +91,7 @@ class Search:
     ) -> Iterator[SearchResult]:
         """The result so far after each simulation; the last is the answer. With `orders`, other cuts and orders are
         tried as well. No simulation is begun that would end after `seconds` if it takes as long as the last few, and
-        if the `shown` best are proved then. Raises PlanError where too many settings are open."""
+        if the `shown` best are proved then. Raises PlanError if too many settings are open."""
         self._shown = shown
         last: SearchResult | None = None
         for last in self.run(tries, seconds):

@@ -21,7 +21,7 @@ class Setting(Record):
 
     @property
     def filled(self) -> float | None:
-        """The share of its memory that the fullest device needs; None where no device has a known capacity."""
+        """The share of its memory that the fullest device needs; None if no device has a known capacity."""
         shares = [s for d in self.report.devices if (s := d.capacity_share) is not None] if self.report else []
         return max(shares, default=None)
 

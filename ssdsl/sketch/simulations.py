@@ -76,7 +76,7 @@ class Simulations:
         return Tried(sketch, values, setting, family(plan), max(0, *over, 0))
 
     def proved(self, tried: Tried) -> Tried:
-        """The same setting, or with the proof's objection."""
+        """The setting after its proof; if that fails, with the reason (`unproved`)."""
         key = setting_key(tried)
         if tried.setting.refused is not None or key in self.believed:
             return tried

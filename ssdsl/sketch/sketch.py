@@ -19,7 +19,7 @@ from ssdsl.sketch.used_files import open_in_used_files
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 
-LISTED, ASKED = "listed in the plan", "as you ask"
+LISTED, ASKED = "listed in the plan", "as you ask"  # two of the reasons that `OpenParam.why` gives
 Values = dict[str, int]
 Meshes = tuple[tuple[str | int, ...], ...]  # the width of each axis of each mesh: a number or a param's name
 
@@ -41,7 +41,7 @@ class Sketch(Record):
     """A plan's text with its open params. `fixed` has the other params: those that the user set, and those at their
     default.
 
-    `meshes` is None where a width is more than a number or a param: then the number of devices of a setting is known
+    `meshes` is None if a width is more than a number or a param: then the number of devices of a setting is known
     only after the plan has been read. `files` are those that the plan uses, in its folder or below; `elsewhere` warns
     of what they leave open.
     """
@@ -76,7 +76,7 @@ class Sketch(Record):
         yield from self._settings(self.open, {}, devices)
 
     def settings_with_devices(self, devices: range) -> Iterator[tuple[Values, int]]:
-        """Yields each setting with the number of devices that it takes; nothing where the text does not tell that
+        """Yields each setting with the number of devices that it takes; nothing if the text does not tell that
         number."""
         for values in self.settings(devices):
             count, is_exact = self._devices(values)
@@ -189,6 +189,7 @@ def _tried(
     devices: range,
     asked: Sequence[int],
 ) -> tuple[Sequence[int], str]:
+    """The numbers of a param that a search tries, and the reason why it is open; no numbers if it is not open."""
     if asked:
         return asked, ASKED
     if facts.domains[name]:
@@ -226,7 +227,8 @@ def _cut_sizes(facts: Facts, model: ModelIndex) -> Iterator[tuple[int, str]]:
 
 
 def _axes(script: nodes.Script) -> dict[str, str | None]:
-    """By name, the first axis whose width it is; else the first axis whose width uses it, also by way of a `let`."""
+    """For each name that an axis's width depends on, also through a `let`, the name of that axis. Of several, the first
+    whose width is just the name counts, else the first."""
     lets = {s.name.text: _names(s.value) for s in script.statements if isinstance(s, nodes.LetStatement)}
     found: dict[str, str | None] = {}
     axes = [axis for s in nodes.walk(script) if isinstance(s, nodes.MeshStatement) for axis in s.axes]
@@ -252,11 +254,11 @@ def _divided(script: nodes.Script) -> Iterator[nodes.NameExpression]:
 
 
 def _meshes(script: nodes.Script, facts: Facts, free: Mapping[str, object]) -> Meshes | None:
-    """The widths of all axes, as numbers and names of open params; None where a width is more than that."""
+    """The widths of all axes, as numbers and names of open params; None if a width is more than that."""
     written = [s for s in script.statements if isinstance(s, nodes.MeshStatement)]
     everywhere = sum(isinstance(node, nodes.MeshStatement) for node in nodes.walk(script))
     if not len(written) == everywhere == len(facts.meshes):
-        return None  # some stand in a loop or a condition, or are wrong at the defaults
+        return None  # some meshes are in a loop or a condition, or are wrong at the defaults
     found = []
     for s in written:
         sizes = dict(facts.meshes[s.name.text].axes)

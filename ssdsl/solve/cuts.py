@@ -65,7 +65,7 @@ class LayerRow(Record):
         return len(self.kinds[0].seconds)
 
     def hidden(self, stage: int) -> float:
-        """The forwards of a stage that run while the first micro-batch is in the stages behind it."""
+        """The forwards of a stage that run while the first micro-batch is in the stages after it."""
         held = self.in_flight[stage]
         return 0.0 if held >= self.micro_batches else max(0.0, held - 1)
 
@@ -90,7 +90,7 @@ class StageCuts(Record):
 
 
 def cut(row: LayerRow) -> StageCuts | None:
-    """The cut with the shortest step; None where no cut fits the memory and the number of devices."""
+    """The cut with the shortest step; None if no cut fits the memory and the number of devices."""
     table = _Table(row)
     best, low = table.within(math.inf), row.micro_batches * table.work[-1] / row.devices
     while best is not None and best.step_s - low > EXACT * best.step_s:

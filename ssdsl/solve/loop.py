@@ -101,7 +101,7 @@ class Loop(Record):
         return found
 
     def _wait(self, device: int, task: int, others: list[Task]) -> float:
-        """The same for one task, if the device may run the tasks `others` before it."""
+        """The least time that a device is idle before `task`, if it may run the tasks `others` first."""
 
         def idle(q: Task) -> float:
             shared = device in q.devices or any(set(q.devices).isdisjoint(o.devices) for o in others)
@@ -154,7 +154,7 @@ def clock(loop: Loop, effort: int = EFFORT) -> Iterator[LoopClock]:
 
 
 def run(loop: Loop, at: Sequence[float], period: float) -> LoopClock | None:
-    """The clock with the seconds of its step; None where devices hold too much, or wait for each other."""
+    """The clock with the seconds of its step; None if devices hold too much, or wait for each other."""
     tasks, count = loop.tasks, loop.micro_batches
     order = [_order(loop, d, at, period) for d in range(loop.devices)]
     if not all(_fits(loop, d, own) for d, own in enumerate(order)):
@@ -226,7 +226,7 @@ def _starts(loop: Loop, slack: Sequence[float]) -> Iterator[tuple[float, list[fl
 
 
 def _placed(loop: Loop, period: float, late: bool, packed: bool) -> list[float] | None:
-    """One modulo schedule; None where a task does not fit into the period. `packed` puts tasks directly after others,
+    """One modulo schedule; None if a task does not fit into the period. `packed` puts tasks directly after others,
     so that no gaps are left that are too small for any task."""
     size = len(loop.tasks)
     readers: list[list[int]] = [[] for _ in range(size)]

@@ -149,7 +149,7 @@ def _changes(pipeline: Pipeline, best: Schedule) -> Iterator[Numbers]:
 
 
 def scheduled(pipeline: Pipeline, ahead: Sequence[int], late: Sequence[int]) -> Schedule | None:
-    """The schedule with two numbers per stage; None where it takes too much memory, or stages wait for each other."""
+    """The schedule with two numbers per stage; None if it takes too much memory, or stages wait for each other."""
     if any(_peak(pipeline, a, b) > most + 1e-9 for a, b, most in zip(ahead, late, pipeline.memory, strict=True)):
         return None
     spans = run(

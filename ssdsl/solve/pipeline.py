@@ -108,7 +108,7 @@ class Spans(Record):
 
 
 def run(pipeline: Pipeline, rows: Sequence[Sequence[Task]]) -> Spans | None:
-    """The seconds of an order, by its longest path; None where devices wait for each other."""
+    """The seconds of an order, by its longest path; None if devices wait for each other."""
     devices, m, last = pipeline.devices, pipeline.micro_batches, pipeline.stages - 1
     at, now, first = [0] * devices, [0.0] * devices, [-1.0] * devices
     forward = [[-1.0] * m for _ in range(pipeline.stages)]  # when each has ended

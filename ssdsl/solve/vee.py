@@ -71,8 +71,8 @@ def vee(pipeline: Pipeline, effort: int = EFFORT, whole_step: bool = False) -> I
 def row(devices: int, micro_batches: int, device: int, ahead: int, late: int, last: int, tail: int) -> list[Task]:
     """The tasks of a device in order."""
     down, up, tasks = device, 2 * devices - 1 - device, list[tuple[float, int, int, int]]()
-    # Six slots per micro-batch: F, B and W of the first stage (0, 1, 2), then of the second (3, 4, 5). The forwards
-    # ahead go behind those of the second stage (3.5).
+    # Times for sorting: micro-batch k has 6 k to 6 k + 5, for F, B and W of the first stage (0, 1, 2), then of the
+    # second (3, 4, 5). The forwards ahead come just after those of the second stage (3.5).
     for k in range(micro_batches):
         back = 6 * (k - devices + device)
         tasks += (
@@ -88,8 +88,9 @@ def row(devices: int, micro_batches: int, device: int, ahead: int, late: int, la
 
 
 def _peak(pipeline: Pipeline, tasks: Sequence[Task]) -> float:
-    """The largest memory that a device holds."""
-    changes = 0.5, -0.5 * (1 - pipeline.kept), -0.5 * pipeline.kept
+    """The largest memory that a device holds, in micro-batches of both its stages."""
+    # a forward of one of the two stages adds half a micro-batch; its backward frees all of that but the share `kept`
+    changes = 0.5, -0.5 * (1 - pipeline.kept), -0.5 * pipeline.kept  # by kind: FORWARD, BACKWARD, WEIGHTS
     held = peak = 0.0
     for kind, _, _ in tasks:
         held += changes[kind]

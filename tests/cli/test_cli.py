@@ -527,6 +527,6 @@ def test_a_ctrl_c_that_an_import_swallows_is_no_bug(monkeypatch: pytest.MonkeyPa
             main()
     finally:
         signal.signal(signal.SIGINT, before)
-        interrupts.answered()
+        interrupts.forget_interrupt()
     assert ended.value.code == 130
     assert not list(tmp_path.iterdir())

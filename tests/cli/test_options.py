@@ -26,7 +26,7 @@ import ssdsl.model.evaluation as evaluation
 import ssdsl.model.load as loading
 import ssdsl.model.trace as trace
 import ssdsl.run.launch as launching
-from ssdsl.cli.commands.show import What
+from ssdsl.cli.commands.show import ViewName
 from ssdsl.cli.main import main
 from ssdsl.cli.terminal import show_diagnostics
 from ssdsl.cluster.measure import Measurement
@@ -122,7 +122,7 @@ CALLS = {
     "verify": f"verify p.ssp {OWN}",
     "check": f"check p.ssp {OWN}",
     "prove": f"prove p.ssp {OWN}",
-    **{f"show {view}": f"show p.ssp {view} {HALF}" for view in What},
+    **{f"show {view}": f"show p.ssp {view} {HALF}" for view in ViewName},
     "show tasks": f"show p.ssp tasks {HALF} --set M=32",  # an order of which the middle is left out
     "compile": f"compile p.ssp {OWN} --out program",
     "launch": f"launch p.ssp {OWN} --slurm --nodes 2",

@@ -10,7 +10,7 @@ import pytest
 from ssdsl.lang import nodes
 from ssdsl.lang.format import format_script
 from ssdsl.lang.parse import parse
-from ssdsl.lang.parser.layout import KEYWORDS
+from ssdsl.lang.parser.indentation import KEYWORDS
 from ssdsl.lower.lower import lower
 from ssdsl.plan.context import begin
 from ssdsl.plan.interpret import interpret_all

@@ -117,7 +117,7 @@ def test_mistake(plan, line: str, code: str) -> None:
     ("line", "said"),
     [
         ("split model by batch into dp = 3", "choose the number of devices along `dp`: dp = 2"),
-        ("split model by batch into dp parts [[0, 1]]", "`into dp` alone: it has as many parts as the axis; or list 2"),
+        ("split model by batch into dp parts [[0, 1]]", "`into dp` alone: its parts are those of the axis; or list 2"),
         ("split model by batch into dp parts [[0, 1]]", "`dp` has 1 part, and the axis"),
     ],
 )

@@ -92,6 +92,6 @@ def test_a_parameter_that_the_plan_does_not_have(plan: Plans) -> None:
 def test_the_cut_that_the_user_has_set_is_named(plan: Plans) -> None:
     text = "param D = 1\nparam M = 4\nmesh more(ep = D)\nsplit model by seq into ep, k = M"
     (found,) = helps(plan, text, D=8)
-    assert found == "choose a number that with k = 4 divides 16: D = 4, 2 or 1"
+    assert found == "choose a number whose product with k = 4 divides 16: D = 4, 2 or 1"
     (found,) = helps(plan, text, D=3)
     assert found == "choose a divisor of 16: D = 16, 8, 4 or 2"

@@ -12,14 +12,14 @@ from ssdsl.text.render import render
 from ssdsl.text.source import Source, Span
 
 ERRORS = Path(__file__).parent.parent / "errors"
-REASON = "allowed: 1e-05 where the largest element is 0.3, 8 times what rounding was measured to do"
+REASON = "allowed: 1e-05, with 0.3 as the largest element: 8 times the measured effect of rounding"
 PLACE = "step 3, forward of block 2 at [0] (role_gpus_pp1.py, line 31)"
 WAITING = "these wait for others:\nrank 0 since 598 s in step 3, backward of block 1 at [2]"
 SUMMARY = "3 of 211 tensors differ"
 MESH = Source("p.ssp", "mesh gpus(dp = 64, tp = 8)\n")
 SHOWN: tuple[Diagnostic, ...] = (
     errors.ModelWithoutNumbers(None, "gpt:175b"),
-    errors.RankFailed(None, 1, "was killed by SIGKILL", "it said nothing", "the machine may have run out of memory"),
+    errors.RankFailed(None, 1, "was killed by SIGKILL", "it printed nothing", "the machine may have run out of memory"),
     errors.LaunchFailed(None, 1, "the port is taken", "out/torchrun.log"),
     errors.ResultMissing(None, 0, "rank0.json", "FileNotFoundError: rank0.json"),
     errors.TooFewDevices(None, 4, 1),

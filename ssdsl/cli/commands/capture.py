@@ -13,7 +13,7 @@ from ssdsl.text.diagnostic import PlanError
 Name = Annotated[
     str, typer.Argument(metavar="MODEL", help="As --model takes it.", autocompletion=options.complete_model)
 ]
-Out = Annotated[str, typer.Option("--out", "-o", metavar="FILE.graph", help="Where to write it.")]
+Out = Annotated[str, typer.Option("--out", "-o", metavar="FILE.graph", help="The file to write.")]
 
 
 def capture(
@@ -34,12 +34,12 @@ def capture(
         reason = f"commands know a graph by the end of its name: {out}{GRAPH}"
         raise typer.BadParameter(reason, param_hint="'--out'")
     check_folder(out)
-    held = captured(model, meta=meta, precision=precision)
-    header = {"model": held.origin or model, "comparison": held.comparison, "precision": held.request.precision}
+    found = captured(model, meta=meta, precision=precision)
+    header = {"model": found.origin or model, "comparison": found.comparison, "precision": found.request.precision}
     try:
-        data = write_graph(held.graph, header)
+        data = write_graph(found.graph, header)
     except NotData as error:
         raise PlanError(GraphNotData(None, model, str(error))) from error
     save_text(out, data)
-    count = f"{len(held.graph.operators):,} operators, {len(held.graph.values):,} values"
+    count = f"{len(found.graph.operators):,} operators, {len(found.graph.values):,} values"
     results.print(f"{out}: {count}, {len(data):,} bytes", markup=False)

@@ -34,7 +34,7 @@ Outputs = Annotated[
 PrintAfter = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="PASS", help="Print what there is behind a pass of the lowering. Repeatable.", show_default=False
+        metavar="PASS", help="Print the plan as this pass of the lowering leaves it. Repeatable.", show_default=False
     ),
 ]
 

@@ -12,6 +12,7 @@ from ssdsl.cli.options import refuse_unused, settings
 from ssdsl.cli.pipeline import compiled, evaluation, load, working
 from ssdsl.cli.terminal import talk
 from ssdsl.cli.training import write
+from ssdsl.lang.suggest import joined
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ Torchrun = Annotated[bool, typer.Option("--torchrun", help="The command to type 
 Out = Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="Write there.", show_default="print")]
 Program = Annotated[
     str | None,
-    typer.Option("--program", metavar="DIR", help="Where to write the plan's program.", show_default="PLAN-program"),
+    typer.Option("--program", metavar="DIR", help="The folder for the plan's program.", show_default="PLAN-program"),
 ]
 Cluster = Annotated[
     str | None,
@@ -54,7 +55,7 @@ PerNode = Annotated[
     typer.Option("--gpus-per-node", min=1, help="Processes on each.", show_default="the cluster's, or 8 at most"),
 ]
 Steps = Annotated[int | None, typer.Option(min=1, help="Training steps.", show_default="the program's")]
-Name = Annotated[str | None, typer.Option("--name", help="Of the job.", show_default="the plan's")]
+Name = Annotated[str | None, typer.Option("--name", help="The name of the job.", show_default="the plan's")]
 Time = Annotated[str, typer.Option("--time", metavar="H:MM:SS", help="Slurm: the longest that it may take.")]
 Partition = Annotated[str, typer.Option("--partition", help="Slurm: the queue.", show_default=False)]
 Account = Annotated[str, typer.Option("--account", help="Slurm: who pays.", show_default=False)]
@@ -108,11 +109,12 @@ def launch(
     chosen = [form for form, wanted in asked.items() if wanted]
     if len(chosen) != 1:
         raise typer.BadParameter("choose one of --slurm, --kubernetes, --ray and --torchrun", param_hint="'--slurm'")
-    refuse_unused(context, {name: f"it is for {_listed(of)}" for name, of in FORMS.items() if chosen[0] not in of})
+    others = {name: joined([f"--{form}" for form in of], "and") for name, of in FORMS.items() if chosen[0] not in of}
+    refuse_unused(context, {name: f"it is for {of}" for name, of in others.items()})
     if (why := _compiles_nothing(Path(target))) is not None:
         refuse_unused(context, dict.fromkeys(("model", "set_", "program", "seed", "meta", "no_cache"), why))
     if Path(target).suffix == ".py":
-        refuse_unused(context, {"steps": "give a script its arguments behind `--`"})
+        refuse_unused(context, {"steps": "give a script its arguments after `--`"})
     links = named_cluster(cluster)
     script, processes = _program(target, model, program, settings(set_), seed, meta, links)
     count, each = _fit(processes, nodes, gpus_per_node, links)
@@ -133,10 +135,6 @@ def launch(
         folder,
     )
     _write(forms[chosen[0]](job), out)
-
-
-def _listed(forms: tuple[str, ...]) -> str:
-    return " and ".join(f"--{form}" for form in forms)
 
 
 def _compiles_nothing(target: Path) -> str | None:
@@ -182,11 +180,11 @@ def _program(
 
 def _fit(processes: int | None, nodes: int | None, per_node: int | None, cluster: "Links | None") -> tuple[int, int]:
     """The number of nodes, and of processes on each; for a script, those that the user or the cluster gives."""
-    from ssdsl.run.jobs.job import USUAL, fit
+    from ssdsl.run.jobs.job import DEFAULT_PER_NODE, fit
 
     if processes is not None:
         return fit(processes, nodes, per_node, cluster)
-    each = per_node or (cluster.groups[0].per_node if cluster is not None else USUAL)
+    each = per_node or (cluster.groups[0].per_node if cluster is not None else DEFAULT_PER_NODE)
     return fit((nodes or 1) * each, nodes or 1, each, cluster)
 
 

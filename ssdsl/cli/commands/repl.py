@@ -13,7 +13,7 @@ from ssdsl.cli.commands.clusters import chosen_cluster
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import captured, check_params, compiled_for, simulated
 from ssdsl.cli.terminal import report_bug, results, show_diagnostics, talk
-from ssdsl.interrupts import answered
+from ssdsl.interrupts import forget_interrupt
 from ssdsl.lang.shipped import plan_path
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _run(session: "Session") -> bool:
             live.session, reply = enter(live.session, text)
             _show(reply)
         except KeyboardInterrupt:
-            answered()
+            forget_interrupt()
             talk.print("interrupted: the plan is as it was")
             continue
         except Exception as error:

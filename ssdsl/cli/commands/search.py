@@ -16,7 +16,7 @@ from ssdsl.cli.pictures import save_page
 from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, state_of
 from ssdsl.cli.terminal import print_json, print_text, print_views, results, show_diagnostics, talk
 from ssdsl.cli.training import check_program_folder
-from ssdsl.interrupts import answered
+from ssdsl.interrupts import forget_interrupt
 from ssdsl.lang.save import check_folder
 
 if TYPE_CHECKING:
@@ -45,14 +45,14 @@ Devices = Annotated[
     str | None,
     typer.Option(
         metavar="N|A..B",
-        help="How many devices a plan takes; of a range the best use of each device is sought.",
+        help="The number of devices of a plan; with a range, the search is for the best use of each device.",
         show_default="all of the cluster",
     ),
 ]
 Memory = Annotated[float, typer.Option(min=1e-6, max=1.0, help="The share of each device's memory that is used.")]
-Top = Annotated[int, typer.Option(min=1, help="How many of the best are shown.")]
-Tries = Annotated[int, typer.Option(min=1, help="How many plans are simulated at most.")]
-Seconds = Annotated[float | None, typer.Option(min=1e-3, help="How long to search at most.", show_default="no end")]
+Top = Annotated[int, typer.Option(min=1, help="The number of best plans that are shown.")]
+Tries = Annotated[int, typer.Option(min=1, help="The most plans that are simulated.")]
+Seconds = Annotated[float | None, typer.Option(min=1e-3, help="The longest time to search.", show_default="no end")]
 Orders = Annotated[bool, typer.Option("--orders/--no-orders", help="Seek other cuts and other orders for pipelines.")]
 Out = Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="Write the best plan.")]
 Html = Annotated[
@@ -158,7 +158,7 @@ def _searched(work: "Search", tries: int, seconds: float | None, orders: bool, t
         except KeyboardInterrupt:
             if last is None:
                 raise
-            answered()
+            forget_interrupt()
             talk.print("stopped: no plan fits so far" if last.best is None else "stopped: this is the best so far")
     assert last is not None, "a search gives the baseline first"
     return last

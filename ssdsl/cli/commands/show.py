@@ -20,15 +20,16 @@ from ssdsl.cli.pipeline import (
     state_of,
 )
 from ssdsl.cli.terminal import print_json, print_text, print_views, results
+from ssdsl.lang.suggest import joined, suggest
 
 if TYPE_CHECKING:
-    from ssdsl.cluster.cluster import Cluster as Links
-    from ssdsl.show.view import View as Table
+    from ssdsl.cluster.cluster import Cluster
+    from ssdsl.show.view import View
     from ssdsl.simulate.report import Report
     from ssdsl.workspace import Compiled
 
 
-class What(StrEnum):
+class ViewName(StrEnum):
     DIMS = "dims"
     OPS = "ops"
     GRAPH = "graph"
@@ -45,20 +46,20 @@ HELP = (
     "comm: the communication that follows. program: all of it, as typed text. schedule: a chart of who does what when. "
     "memory: what each device holds."
 )
-COMPILED = (What.TASKS, What.COMM, What.PROGRAM)
-TIMED = (What.SCHEDULE, What.MEMORY)
+COMPILED = (ViewName.TASKS, ViewName.COMM, ViewName.PROGRAM)
+TIMED = (ViewName.SCHEDULE, ViewName.MEMORY)
 USES = {  # options that are not for every view
-    "every": (What.DIMS, What.GRAPH, What.OPS, *COMPILED),
+    "every": (ViewName.DIMS, ViewName.GRAPH, ViewName.OPS, *COMPILED),
     "cluster": (*COMPILED, *TIMED),
     "costs": TIMED,
-    "window": (What.SCHEDULE,),
-    "transfers": (What.SCHEDULE,),
-    "role": (What.PROGRAM,),
+    "window": (ViewName.SCHEDULE,),
+    "transfers": (ViewName.SCHEDULE,),
+    "role": (ViewName.PROGRAM,),
     "master_weights": TIMED,
     "fp32_grads": TIMED,
 }
-View = Annotated[What, typer.Argument(help=HELP)]
-Cluster = Annotated[
+ShownView = Annotated[ViewName, typer.Argument(help=HELP)]
+OnCluster = Annotated[
     str | None,
     options.cluster_option(
         "Choose communication and count time for it: one of `ssdsl clusters`, or a TOML file.",
@@ -66,12 +67,12 @@ Cluster = Annotated[
     ),
 ]
 Window = Annotated[
-    str | None, typer.Option(metavar="FROM..TO", help="Of the schedule only this part, in milliseconds.")
+    str | None, typer.Option(metavar="FROM..TO", help="Show only this part of the schedule, in milliseconds.")
 ]
-Transfers = Annotated[bool, typer.Option("--transfers", help="In the schedule, a row for the transfers as well.")]
-Every = Annotated[bool, typer.Option("--all", help="A row for each, where repeated layers are shown as one.")]
+Transfers = Annotated[bool, typer.Option("--transfers", help="Show a row for the transfers in the schedule, too.")]
+Every = Annotated[bool, typer.Option("--all", help="Show each of the repeated layers, which else share a row.")]
 Role = Annotated[
-    str | None, typer.Option("--role", metavar="NAME", help="Of the program only what this role has, as gpus_pp0.")
+    str | None, typer.Option("--role", metavar="NAME", help="Show only this role's part of the program: gpus_pp0.")
 ]
 
 
@@ -80,9 +81,9 @@ def show(
     plan: options.Plan,
     model: options.Model,
     set_: options.Set,
-    view: View = What.DIMS,
+    view: ShownView = ViewName.DIMS,
     every: Every = False,
-    cluster: Cluster = None,
+    cluster: OnCluster = None,
     costs: options.Costs = None,
     window: Window = None,
     transfers: Transfers = False,
@@ -94,17 +95,18 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Show what a plan makes of a model."""
-    refuse_unused(context, {name: _only(views) for name, views in USES.items() if view not in views})
+    others = {name: joined([f"`show {v}`" for v in views], "and") for name, views in USES.items() if view not in views}
+    refuse_unused(context, {name: f"it is for {views}" for name, views in others.items()})
     overrides = settings(set_)
     check_params(plan, overrides)
     chosen = chosen_cluster(cluster or "laptop") if view in TIMED else named_cluster(cluster)
     loaded = load(plan, model, meta=meta, precision=precision)
-    if view is What.GRAPH:
+    if view is ViewName.GRAPH:
         from ssdsl.show.tables.program import shown_graph
 
         _text("graph", shown_graph(loaded.graph, every=every or json), json)
         return
-    if view is What.PROGRAM:
+    if view is ViewName.PROGRAM:
         _program(compiled(loaded, overrides, cluster=chosen), role, every, json)
         return
     if view in TIMED:
@@ -114,7 +116,7 @@ def show(
         _timed(report, view, window, transfers, json)
         fits(program, report)
         return
-    if json and view is What.TASKS:
+    if json and view is ViewName.TASKS:
         from ssdsl.show.tables.tasks import tasks_json
 
         print_json(tasks_json(compiled(loaded, overrides, cluster=chosen).program))
@@ -128,32 +130,27 @@ def show(
     print_views(*views)
 
 
-def _only(views: tuple[What, ...]) -> str:
-    return f"it is for {' and '.join(f'`show {view}`' for view in views)}"
-
-
 def _views(
-    loaded: LoadedPlan, overrides: dict[str, int], view: What, every: bool, cluster: "Links | None"
-) -> "tuple[Table, ...]":
+    loaded: LoadedPlan, overrides: dict[str, int], view: ViewName, every: bool, cluster: "Cluster | None"
+) -> "tuple[View, ...]":
     from ssdsl.show.tables.communication import communication_view
     from ssdsl.show.tables.operators import dims_view, operators_view
     from ssdsl.show.tables.tasks import tasks_views
 
     match view:
-        case What.DIMS:
+        case ViewName.DIMS:
             return (dims_view(loaded.graph, every),)
-        case What.OPS:
+        case ViewName.OPS:
             return (operators_view(planned(loaded, overrides), every),)
-        case What.TASKS:
+        case ViewName.TASKS:
             return tasks_views(compiled(loaded, overrides, cluster=cluster).program, every)
-        case What.COMM:
+        case ViewName.COMM:
             return (communication_view(compiled(loaded, overrides, cluster=cluster).program, every),)
     raise AssertionError(f"{view} is drawn from a simulation")
 
 
 def _program(compiled: "Compiled", role: str | None, every: bool, json: bool) -> None:
     """Prints the program as text, all of it or one role's part."""
-    from ssdsl.lang.suggest import suggest
     from ssdsl.show.tables.program import shown_program
 
     program = compiled.program
@@ -172,7 +169,7 @@ def _text(what: str, text: str, json: bool) -> None:
         print_text(text)
 
 
-def _timed(report: "Report", view: What, window: str | None, transfers: bool, json: bool) -> None:
+def _timed(report: "Report", view: ViewName, window: str | None, transfers: bool, json: bool) -> None:
     """Prints the views of a simulated step."""
     from ssdsl.show.charts.gantt import gantt
     from ssdsl.show.tables.memory import memory_curve, memory_views
@@ -181,7 +178,7 @@ def _timed(report: "Report", view: What, window: str | None, transfers: bool, js
     if json:
         print_json(report_json(report))
         return
-    if view is What.SCHEDULE:
+    if view is ViewName.SCHEDULE:
         results.print(gantt(report.timeline, results.width, transfers, _seconds(window, report.step_s)))
         return
     print_views(*memory_views(report.timeline))
@@ -189,7 +186,7 @@ def _timed(report: "Report", view: What, window: str | None, transfers: bool, js
 
 
 def _seconds(window: str | None, step_s: float) -> tuple[float, float] | None:
-    """`--window 10..20` in milliseconds, as seconds. Raises typer.BadParameter where it is outside the step."""
+    """`--window 10..20` in milliseconds, as seconds. Raises typer.BadParameter if it is outside the step."""
     if window is None:
         return None
     start, dots, end = window.partition("..")

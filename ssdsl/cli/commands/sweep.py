@@ -113,7 +113,7 @@ def _chosen(plan: str, asked: dict[str, tuple[int, ...]]) -> list[dict[str, int]
     rows = (dict(zip(asked, row, strict=True)) for row in product(*asked.values()))
     found = list(islice((setting for row in rows for setting in _with_listed(script, row)), MOST + 1))
     if not found:
-        way = "or write them behind a param of the plan, `param T = 2 in [1, 2, 4]`"
+        way = "or write them after a param of the plan, `param T = 2 in [1, 2, 4]`"
         raise typer.BadParameter(f"say which values to try, as in --set T=1,2,4, {way}", param_hint="'--set'")
     if len(found) > MOST:
         many = f"these are more than {MOST:,} settings, with those that the plan lists; choose some"

@@ -36,7 +36,7 @@ class FileNotUtf8(Diagnostic):
 
     code = "E0103"
     title = "`{name}` is not UTF-8 text"
-    label = "the byte {byte} is no UTF-8"
+    label = "the byte {byte} is not UTF-8"
     help = "save the file as UTF-8"
     name: str
     byte: str
@@ -47,7 +47,7 @@ class FileTooLarge(Diagnostic):
 
     code = "E0104"
     title = "`{name}` is larger than {limit_kib} KiB"
-    help = "is it a plan? loops and functions keep plans short"
+    help = "check that this file is the plan; loops and functions make a long plan short"
     name: str
     limit_kib: int
 

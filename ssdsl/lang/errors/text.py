@@ -207,7 +207,7 @@ class MissingLet(Diagnostic):
     """A name is bound by `let`, once: `x = 3` is written `let x = 3`."""
 
     code = "E0122"
-    title = "a name is bound by `let`"
+    title = "a line that gives a name a value begins with `let`"
     help = "{other}write `let {new} = ...`; a number that the user may set is `param {new} = ...`"
     name: str
 

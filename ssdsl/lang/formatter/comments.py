@@ -5,7 +5,7 @@ import re
 from ssdsl.record import Record
 from ssdsl.text.source import Source
 
-PIECE = re.compile(r'"[^"\n]*"|#[^\n]*|\n')
+PIECE = re.compile(r'"[^"\n]*"|#[^\n]*|\n')  # a string first: a `#` in it begins no comment
 
 
 class Comment(Record):
@@ -28,7 +28,7 @@ def comments(source: Source) -> tuple[Comment, ...]:
 
 
 def summary(source: Source) -> str:
-    """The comment that opens a plan, as one line, without the file's name in front."""
+    """The comment at the top of a plan, as one line: `# gpipe.ssp: all forwards first` gives `all forwards first`."""
     lines = []
     for text in source.text.lstrip().split("\n"):
         if not text.startswith("#"):

@@ -3,7 +3,7 @@
 import re
 
 from ssdsl.lang import nodes
-from ssdsl.lang.parser.layout import KEYWORDS
+from ssdsl.lang.parser.indentation import KEYWORDS
 
 BINDING = {"or": 1, "and": 2, "not": 3, "..": 5, "+": 6, "|": 6, "-": 6, "*": 7, "//": 7, "%": 7, "&": 7}
 COMPARE, MINUS, POST, ATOM = 4, 8, 9, 10

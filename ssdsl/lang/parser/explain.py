@@ -17,7 +17,7 @@ from ssdsl.lang.errors.text import (
     UnknownStatement,
 )
 from ssdsl.lang.nodes import STATEMENTS
-from ssdsl.lang.parser.layout import KEYWORDS, Indentation, span_of
+from ssdsl.lang.parser.indentation import KEYWORDS, Indentation, span_of
 from ssdsl.lang.suggest import joined, nearest
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source, Span

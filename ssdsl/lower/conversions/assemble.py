@@ -73,7 +73,7 @@ class _Assembling:
     # -- operators ---------------------------------------------------------------------------------------------------
 
     def _operator(self, draft: _Draft, operator: Operator) -> None:
-        """Adds an operator: before it the versions that it is the first to need, behind it the writes of its results
+        """Adds an operator: before it the versions that it is the first to need, after it the writes of its results
         to buffers."""
         typed, name = self.lowering.typed[operator.name], operator.name
         asks, count = self.lowering.asks[name], len(typed.reads)

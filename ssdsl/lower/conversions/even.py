@@ -16,7 +16,7 @@ def even_cut(plan: Plan, shape: Shape, shard: Shard, fixed: Iterable[Shard]) -> 
 
 
 def check_even(plan: Plan, shape: Shape, shard: Shard, fixed: Iterable[Shard]) -> None:
-    """Raises PlanError where the place of a digit varies with the value of a fixed one: both lie in one axis, which a
+    """Raises PlanError if the place of a digit varies with the value of a fixed one: both lie in one axis, which a
     reshape has merged, and parts are unequal."""
     for held in fixed:
         if is_apart(shard, (held,), shape):
@@ -27,7 +27,7 @@ def check_even(plan: Plan, shape: Shape, shard: Shard, fixed: Iterable[Shard]) -
 
 
 def check_path(plan: Plan, shape: Shape, before: Layout, after: Layout) -> None:
-    """Raises PlanError where two digits of a layout share an axis with unequal parts, and a path from `before` to
+    """Raises PlanError if two digits of a layout share an axis with unequal parts, and a path from `before` to
     `after` removes or adds one of them."""
     for layout in (before, after):
         for shard in layout.shards():

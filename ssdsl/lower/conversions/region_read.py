@@ -6,7 +6,7 @@ from ssdsl.lower.conversions.reshard import exchange
 
 
 def region_read(index: str, made: Shard, read: Shard | None, shape: Shape, held: tuple[Shard, ...]) -> Exchange | None:
-    """The merge of parts that were made as one digit and are read as another; None where all parts have to be joined.
+    """The merge of parts that were made as one digit and are read as another; None if all parts have to be joined.
 
     All parts have to be joined if the two digits do not have equally many regions of one axis; if another digit of that
     axis is `held`, so that positions are not those of the whole axis; and if some part would have no reader, because it

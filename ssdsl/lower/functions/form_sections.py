@@ -85,7 +85,7 @@ class _Draft:
 
 
 def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tuple[Section, ...]:
-    """The sections of a function: operators in order, each behind the conversions that it is the first to read.
+    """The sections of a function: operators in order, each after the conversions that it is the first to read.
     `before` are the operators on weights alone: they are not recomputed."""
 
     def place(op: OpPart) -> Place:

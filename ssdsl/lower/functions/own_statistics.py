@@ -1,7 +1,9 @@
-"""Gives operators that are recomputed own parts of the running statistics that they change.
+"""Gives each recomputed operator its own part of the running statistics that it changes.
 
-A recomputed section that takes its part of the statistics by itself takes it of a copy when it runs again. A part that
-several sections read is taken once, before them: recomputation would change the statistics through it a second time.
+A batch norm adds to its running statistics in place, and must do so once a step, although a recomputed section runs
+twice. When a section runs again, buffers that it reads are copies, so the second change is lost. That only holds for a
+part that the section cuts itself: a part that was cut before, once for several sections, is no copy, and would be
+changed twice. So each of these operators gets conversions of its own before it.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -14,7 +16,7 @@ from ssdsl.record import replace
 
 
 def with_own_statistics(function: Function, graph: Graph, plan: Plan) -> Function:
-    """The function, before it is divided into sections; these operators have conversions of their own before them."""
+    """The function with these conversions. It is not divided into sections yet: it has one."""
     (section,) = function.sections
     again = {o.operator for o in function.operators() if plan.of(o.operator).checkpoint is not None}
     changing = {name: frozenset(graph.by_name[name].statistics) for name in again}

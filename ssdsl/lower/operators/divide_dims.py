@@ -96,7 +96,7 @@ def _is_merged(operator: Operator, number: int) -> bool:
 
 
 def _sides(plan: Plan, operator: Operator, number: int, parts: int) -> list[bool] | None:
-    """Whether each index of a dimension cuts the inner factor, in their order; None where an index cuts both."""
+    """Whether each index of a dimension cuts the inner factor, in their order; None if an index cuts both."""
     left, sides = parts, []
     if any(i.also is not None and number in (i.dim, i.also) for i in plan.of(operator.name).indices):
         return None

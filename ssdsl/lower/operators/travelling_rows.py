@@ -73,7 +73,7 @@ class _Around:
 
     def cut_of(self, value: str) -> tuple[Index, ...] | None:
         """The indices by which the plan cuts the rows from which a value follows: empty where these are the model's
-        input, None where they are not all cut alike, or not along devices of the experts. Adds the operators on the way
+        input, None if they are not all cut alike, or not along devices of the experts. Adds the operators on the way
         to `spreading`."""
         found, spreading = list[tuple[Index, ...]](), dict[str, Operator]()
         if not self._walk_back(value, found, spreading):

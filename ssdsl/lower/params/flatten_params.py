@@ -176,7 +176,7 @@ def _flat(number: int, kind: _Kind, params: list[Param], elements_of: _Elements)
 
 def _completed(flat: FlatParam, params: tuple[Param, ...]) -> FlatParam:
     """A flat parameter of the program that trains, with the completion that its gradients need here: copies that share
-    a reduction there share it here. Raises PlanError where its weights' gradients are not sums over the same axes."""
+    a reduction there share it here. Raises PlanError if its weights' gradients are not sums over the same axes."""
     first, *rest = (p for p in params if p.submesh == flat.submesh and p.weight in flat.weights)
     if other := next((p for p in rest if p.partial != first.partial), None):
         raise PlanError(GradientsApart(None, first.weight, first.partial, other.weight, other.partial))
@@ -221,7 +221,7 @@ def _cut_steps(partial: tuple[str, ...], axes: tuple[str, ...]) -> Iterator[Comp
 
 
 def _check_shards(lowering: Lowering) -> None:
-    """Raises PlanError where a statement cuts the state of no weight over one of its axes."""
+    """Raises PlanError if a statement cuts the state of no weight over one of its axes."""
     for shard in lowering.plan.shards:
         params = [p for p in lowering.params if p.weight in shard.weights]
         axes = {a: n for p in params for a, n in p.submesh.mesh.axes}

@@ -18,7 +18,7 @@ Use = tuple[Layout, Layout]  # the layouts in which an operator needs a weight, 
 
 
 def place_params(lowering: Lowering) -> Lowering:
-    """Adds the parameters, one for each submesh that uses a weight. Raises PlanError where these submeshes overlap, or
+    """Adds the parameters, one for each submesh that uses a weight. Raises PlanError if these submeshes overlap, or
     where an evaluation reads a weight on a submesh on which training has none."""
     uses: dict[str, dict[Submesh, list[Use]]] = {}
     known: dict[tuple[int, int], Use] = {}  # by the number of a typed call, and of its operand
@@ -82,7 +82,7 @@ class _Placing:
     def of(
         self, weight: str, shape: Shape, uses: dict[Submesh, list[Use]], written: tuple[Shard, ...]
     ) -> Iterator[Param]:
-        """The parameters of a weight. Raises PlanError where they overlap."""
+        """The parameters of a weight. Raises PlanError if they overlap."""
         held = self.held.get(weight, {})
         key = tuple([(s, *map(id, found)) for s, found in uses.items()]), tuple(held.items()), written
         if (alike := self.known.get(key)) is None:

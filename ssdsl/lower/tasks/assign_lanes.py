@@ -2,7 +2,7 @@
 
 A device carries out the messages of one lane one after another (a process group of NCCL is a queue), so a lane has the
 same order on every device. If a role in a lane only sends to one other role, or only receives from one, nothing else
-waits behind a receive that is posted long before its value is sent, nor behind a send whose receive is posted late.
+waits after a receive that is posted long before its value is sent, nor after a send whose receive is posted late.
 """
 
 from ssdsl.ir.program import Members

@@ -1,4 +1,4 @@
-"""Turns tasks into actions: adds posts and waits, drops values behind their last reader, and completes gradients."""
+"""Turns tasks into actions: adds posts and waits, drops values after their last reader, and completes gradients."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -142,7 +142,7 @@ def _read(shared: _Shared, ends: _Ends, task: Task) -> list[Slot]:
 
 
 def _scattered(shared: _Shared, task: Compute, flats: list[FlatParam]) -> Iterator[Action]:
-    """Yields the reductions behind each backward: its gradients go to the devices that hold parts of them (ZeRO-2)."""
+    """Yields the reductions after each backward: its gradients go to the devices that hold parts of them (ZeRO-2)."""
     function = shared.lowering.functions[task.function]
     if not flats or not _is_last_phase(function, task.phase):
         return

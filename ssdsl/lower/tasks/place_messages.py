@@ -1,9 +1,9 @@
 """Gives each message its place among the tasks of its roles: all roles follow one global order.
 
-A GPU may hold up all that was started behind a message which has not arrived: streams share hardware queues, and to
+A GPU may hold up all that was started after a message until that has arrived: streams share hardware queues, and to
 load a kernel or to free memory it waits for everything that runs. So a role starts a message, be it to send or to
-receive, only once nothing that the message still needs comes later on that role. This holds where tasks and messages
-have one global order, each behind what it needs, and every role follows it: even roles that did nothing until a message
+receive, only once nothing that the message still needs comes later on that role. This holds if tasks and messages
+have one global order, each after what it needs, and every role follows it: even roles that did nothing until a message
 has arrived would reach their ends.
 
 The order is by nominal time: a task counts when it ends, a message when it leaves. So a receive stands before the task
@@ -61,11 +61,13 @@ def _bound_buffers(graph: TaskGraph, place: dict[int, int]) -> None:
 
 
 def _by_time(graph: TaskGraph) -> list[int]:
-    """All nodes by their nominal time, each behind those that it needs. What happens at one time is ordered along the
-    flow of data: forward by the numbers of functions, then backward against them; each message behind its task."""
+    """All nodes by their nominal time, each after those that it needs. What happens at one time is ordered along the
+    flow of data: forward by the numbers of functions, then backward against them; each message after its task."""
     nodes, functions = graph.nodes, len(graph.functions)
+    # A node's time is its nominal end times `width`, plus its rank among what happens at that time: with 2 functions
+    # (width 5) the forward of function 1 that ends at 3 has 3 * 5 + 1, its backward, if it ends at 4, has 4 * 5 + 3.
     width = 2 * functions + 1
-    time = [0] * len(nodes)  # in units of 1 / width: the latest of what it needs, and then its own
+    time = [0] * len(nodes)  # at first the latest time of what a node needs, then its own
     left = [node.before for node in nodes]
     ready = deque(k for k, before in enumerate(left) if not before)
     order: list[int] = []

@@ -53,7 +53,7 @@ class _TraceAll(Exception):
 
 
 def decompose(program: torch.export.ExportedProgram) -> Decomposed:
-    """The program in operators with rules; raises what torch raises where that is impossible."""
+    """The program in operators with rules; raises what torch raises if that is impossible."""
     _untie(program)
     with contextlib.suppress(_TraceAll):
         return _Copy(program).decomposed()
@@ -128,7 +128,7 @@ class _Copy:
         self.changed: dict[str, tuple[InputKind, fx.Node]] = {}
 
     def decomposed(self) -> Decomposed:
-        """The copy; raises _TraceAll where a call cannot be copied."""
+        """The copy; raises _TraceAll if a call cannot be copied."""
         for node in self.program.graph.nodes:
             self.copies[node] = self._copied(node)
         signature = self.program.graph_signature
@@ -240,7 +240,7 @@ class _Aliases:
                 self.sharing.setdefault(memory, []).append(node)
 
     def changed_by(self, node: fx.Node) -> list[fx.Node]:
-        """The nodes that are the tensor that a call changes; raises _TraceAll where a view of it is read later."""
+        """The nodes that are the tensor that a call changes; raises _TraceAll if a view of it is read later."""
         at, root = self.position[node], root_of(node)
         before = [n for n in self.sharing[_memory(_value(node))] if self.position[n] <= at]
         if any(root_of(n) is not root and self._is_read(n, at) for n in before):
@@ -290,7 +290,7 @@ def _changes_first(schema: Any) -> bool:
 
 @contextlib.contextmanager
 def _on_fakes(mode: Any) -> Iterator[None]:
-    """Runs operators on fake tensors; raises _TraceAll where torch cannot."""
+    """Runs operators on fake tensors; raises _TraceAll if torch cannot."""
     try:
         with mode:
             yield

@@ -39,8 +39,8 @@ CTC = "give the lengths as tensors: their mean as numbers is computed where no g
 DISTRIBUTION = "leave the check of the arguments out: no `validate_args=True`"
 ASSERTION = "leave the check out, or make it before the model is called: a graph checks no numbers"
 ANOTHER_WAY = (
-    "give the inputs that it makes by itself, such as `attention_mask`, and leave out what converts its modules\n"
-    "it fails under torch.export alone, so it takes another way there"
+    "the forward takes another branch under torch.export, and fails there alone\n"
+    "give the inputs that it else makes itself, such as `attention_mask`; leave out code that converts its modules"
 )
 DERIVATIVE = "take it by `torch.autograd.grad`, `torch.func.grad`, `vjp`, `jacrev` or `hessian`, or write it out"
 RECOMPILE = fx.GraphModule.recompile

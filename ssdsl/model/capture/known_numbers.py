@@ -57,7 +57,7 @@ class Constants:
                 self.nodes[node] = name
 
     def value(self, name: str) -> torch.Tensor:
-        """The real value of a buffer. Raises _Unknown where it has none."""
+        """The real value of a buffer. Raises _Unknown if it has none."""
         if name not in self.used:
             found = self.model.numbers(name, self.given[name])
             if found is None:

@@ -24,7 +24,7 @@ def target_of(overload: Any) -> Target:
 
 
 def overload(target: Target) -> Any:
-    """torch's object of an overload. Raises LookupError where torch has no such operator."""
+    """torch's object of an overload. Raises LookupError if torch has no such operator."""
     if (found := operator_named(target.name)) is None:
         raise LookupError(target.name)
     return found

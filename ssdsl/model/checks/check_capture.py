@@ -39,7 +39,7 @@ Values = dict[str, torch.Tensor]
 
 
 class Checked(NamedTuple):
-    """Whether the graph was compared with the module, and what was compared, or why it was not."""
+    """Whether the graph was compared with the module; `what` says what was compared, or why it was not."""
 
     is_compared: bool
     what: str
@@ -63,7 +63,7 @@ def check_if_small(model: Model, graph: Graph) -> Checked:
     """As `check_capture`, for models so small that it takes no time; larger ones are checked before they train."""
     tensors = [*model.module.parameters(), *model.module.buffers()]
     if sum(t.numel() for t in tensors) > SMALL or graph.step_flops > QUICK:
-        return NO_NUMBERS if model.is_meta else Checked(False, ": `run` and `verify` do, as it is large")
+        return NO_NUMBERS if model.is_meta else Checked(False, ": the model is large; `run` and `verify` compare it")
     return check_capture(model, graph)
 
 

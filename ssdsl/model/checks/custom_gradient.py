@@ -20,7 +20,7 @@ from ssdsl.text.diagnostic import Diagnostic
 
 SCALES = (1.0, -1e3, 1e6, 1e-3)  # factors of the incoming gradients
 ALLOWED = 1e-3  # of the largest element; a half-precision type rounds by more
-FAILS = "to be compared it is called twice, and its forward fails then: {}: {}"
+FAILS = "a comparison calls it again, and its forward then fails: {}: {}"
 CHANGE = "write it with operators: `x + (y - x).detach()` has the value of `y` and the gradient of `x`"
 
 

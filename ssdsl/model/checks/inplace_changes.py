@@ -34,8 +34,8 @@ REASONS = {
         "compute a new tensor instead of changing this one",
     ),
     "memory": (
-        "later both tensors would change with each other, and in a program they do not",
-        "write numbers: `copy_`",
+        "a later change of one tensor would change both, but in a program it does not",
+        "copy the numbers instead: `copy_`",
     ),
     "unseen": (
         "it changes the tensor without declaring it, so a program would keep the old value",
@@ -52,7 +52,7 @@ def lost_writes(program: torch.export.ExportedProgram, model: Model) -> Iterator
     lines: dict[tuple[Span | None, str], list[TensorChanged]] = {}
     for node in program.graph.nodes:
         for written in written_by(node):
-            for change in finder.judge(node, written):
+            for change in finder.lost_changes(node, written):
                 lines.setdefault((change.span, change.reason), []).append(change)
     for first, *others in lines.values():
         more = len({change.what for change in others} - {first.what})
@@ -106,9 +106,9 @@ class _Finder:
             if learns:
                 self.learning.add(node)
 
-    def judge(self, node: fx.Node, written: fx.Node) -> Iterator[TensorChanged]:
+    def lost_changes(self, node: fx.Node, written: fx.Node) -> Iterator[TensorChanged]:
         if str(node.target).startswith("aten.set_."):
-            yield _diagnostic(node, "where the numbers of a tensor lie", "memory")
+            yield _diagnostic(node, "the memory that a tensor uses", "memory")
             return
         base, is_hidden = _base(written, node in self.still)
         kind, name = self.kinds.get(base.name), self.targets.get(base.name, "")

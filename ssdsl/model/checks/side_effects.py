@@ -85,35 +85,35 @@ def _replacements(effects: SideEffects) -> Iterator[tuple[Any, str, Any]]:
     original: Any = vars(torch.autograd.Function)["apply"]
     yield torch.autograd.Function, "apply", classmethod(_apply(effects, original))
     for name in ("register_hook", "register_post_accumulate_grad_hook"):
-        yield torch.Tensor, name, _telling(getattr(torch.Tensor, name), _reported(effects, _hook(name)))
+        yield torch.Tensor, name, _with_note(getattr(torch.Tensor, name), _reported(effects, _hook(name)))
     yield torch.Tensor, "data", _data(effects)
     yield _BatchNorm, "forward", _norm(_BatchNorm.forward)
     for owner in (torch, torch.Tensor):
         yield owner, "bincount", bounded(owner.bincount)
-    yield torch.nn.Module, "__setattr__", _telling(torch.nn.Module.__setattr__, partial(_assigned, effects))
-    yield torch.autograd, "backward", _telling(torch.autograd.backward, _reported(effects, _backward))
+    yield torch.nn.Module, "__setattr__", _with_note(torch.nn.Module.__setattr__, partial(_assigned, effects))
+    yield torch.autograd, "backward", _with_note(torch.autograd.backward, _reported(effects, _backward))
     yield torch.autograd, "grad", _differentiating(effects, torch.autograd.grad, recorded_derivative)
     for name, recorded in RECORDED.items():
         yield eager_transforms, name, _differentiating(effects, getattr(eager_transforms, name), recorded)
     yield eager_transforms, "jacfwd", eager_transforms.jacrev  # inside of `hessian`: the same numbers
-    yield saved_tensors_hooks, "__init__", _telling(saved_tensors_hooks.__init__, partial(_saved, effects))
+    yield saved_tensors_hooks, "__init__", _with_note(saved_tensors_hooks.__init__, partial(_saved, effects))
     autocast = torch.amp.autocast_mode.autocast
-    yield autocast, "__init__", _telling(autocast.__init__, partial(_autocast, effects))
+    yield autocast, "__init__", _with_note(autocast.__init__, partial(_autocast, effects))
     numpy = sys.modules.get("numpy")
     for module in (random, numpy.random) if numpy is not None else (random,):
         for name in (name for name in DRAWS if hasattr(module, name)):
             drawn = _reported(effects, _drawn(f"`{module.__name__}.{name}`"), direct=True)
-            yield module, name, _telling(getattr(module, name), drawn)
+            yield module, name, _with_note(getattr(module, name), drawn)
 
 
-def _telling(function: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
-    """The function, whose calls are noted before."""
+def _with_note(function: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
+    """The function as one that calls `note` first."""
 
-    def told(*args: Any, **kwargs: Any) -> Any:
+    def noted(*args: Any, **kwargs: Any) -> Any:
         note(*args, **kwargs)
         return function(*args, **kwargs)
 
-    return told
+    return noted
 
 
 def _reported(effects: SideEffects, make: Callable[[Place], Diagnostic], direct: bool = False) -> Callable[..., None]:

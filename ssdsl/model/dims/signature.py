@@ -114,6 +114,11 @@ def axes(count: int, word: str = "d") -> list[Axis]:
     return [free(f"{word}{i}") for i in range(count)]
 
 
+def with_axis(given: Sequence[Axis], at: int, *new: Axis) -> list[Axis]:
+    """These axes with `new` ones in place of axis number `at`; without `new`, that axis is left out."""
+    return [*given[:at], *new, *given[at + 1 :]]
+
+
 def whole_axes(count: int, word: str) -> list[Axis]:
     return [whole(f"{word}{i}") for i in range(count)]
 
@@ -122,7 +127,7 @@ def whole_axes(count: int, word: str) -> list[Axis]:
 def parse_signature(text: str) -> Signature:
     """The signature that a text denotes.
 
-    Raises ValueError where it is no signature.
+    Raises ValueError if it is no signature.
 
     >>> [len(p.axes) for p in parse_signature("... in, out in, out+? -> ... out").inputs]
     [2, 2, 1]

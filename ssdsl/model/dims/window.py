@@ -22,7 +22,7 @@ class Window(Protocol):
 
 
 class Taps(Record):
-    """`taps` places from k * stride - before, `step` apart, for each k; `size` is the input's."""
+    """`taps` places for each k, `step` apart: k * stride - before + tap * step. `size` is the size of the input."""
 
     size: int
     stride: int
@@ -31,9 +31,13 @@ class Taps(Record):
     step: int = 1
 
     def pairs(self, counted: Run, places: Run) -> Iterator[tuple[int, int]]:
-        """For each tap the first and the last k of a run whose place lies in another run, with that place."""
+        """Yields (k, place) for the first and the last k of `counted` whose place is in `places`, tap by tap.
+
+        >>> list(Taps(5, stride=2, before=1, taps=1).pairs((0, 3), (0, 5)))     # places -1, 1, 3: the first is outside
+        [(1, 1), (2, 3)]
+        """
         for offset in (tap * self.step - self.before for tap in range(self.taps)):
-            low = max(counted[0], -((offset - places[0]) // self.stride))
+            low = max(counted[0], -((offset - places[0]) // self.stride))  # -(a // b) rounds -a / b up
             high = min(counted[1] - 1, (places[1] - 1 - offset) // self.stride)
             if low <= high:
                 yield from ((k, k * self.stride + offset) for k in (low, high))
@@ -76,8 +80,7 @@ class Adaptive(Record):
 
 
 class Prefix(Record):
-    """All positions up to the results' last one: the keys that a query of causal attention may see. A longer run is
-    harmless: positions behind it are ignored.
+    """All positions up to the results' last one: the keys that a query of causal attention may see.
 
     >>> Prefix(13).needs(5, 9)
     (0, 9)

@@ -1,7 +1,7 @@
 """Gives calls of operators without a row a rule that experiments find.
 
 The experiments run in a process of their own (`worker.py`), because an operator may end its process when it is called
-with unusual arguments. Rules are kept on disk for later captures (`kept.py`).
+with unusual arguments. Rules are cached on disk for later captures (`rule_cache.py`).
 """
 
 import os
@@ -19,7 +19,7 @@ from ssdsl.model.capture.capture import Capture
 from ssdsl.model.discover.defined import module_of
 from ssdsl.model.discover.experiment import whole
 from ssdsl.model.discover.found import FoundRule
-from ssdsl.model.discover.kept import keep, key_of, known
+from ssdsl.model.discover.rule_cache import cache_rule, cached_rule, key_of
 from ssdsl.model.discover.search_path import search_path
 from ssdsl.model.discover.trial import LIMIT_S
 from ssdsl.model.discover.worker import TrialJob
@@ -42,12 +42,12 @@ def discover(capture: Capture, constant: set[str]) -> Capture:
     calls = {c.name: c for c in capture.calls}
     # calls with equal keys share an experiment; a call without a key has its own, under its name
     keys = {name: key_of(calls[name], job.given) or name for name, job in jobs.items()}
-    found = {key: before for key in dict.fromkeys(keys.values()) if (before := known(key)) is not None}
+    found = {key: before for key in dict.fromkeys(keys.values()) if (before := cached_rule(key)) is not None}
     new = {key: jobs[name] for name, key in keys.items() if key not in found}
     for key, (result, is_final) in zip(new, _results(list(new.values())), strict=True):
         found[key] = result
         if is_final and key not in jobs:  # names of calls mean nothing to other captures
-            keep(key, result)
+            cache_rule(key, result)
     ruled = {name: replace(found[key], module=jobs[name].module) for name, key in keys.items()}
     return replace(capture, calls=[replace(c, found=ruled.get(c.name)) for c in capture.calls])
 
@@ -76,11 +76,13 @@ def _results(jobs: list[TrialJob]) -> list[tuple[FoundRule, bool]]:
         done, ended = _run(left)
         found += done
         if len(done) < len(left):
-            found.append(_again(left[len(done)], ended or "the experiment ended early"))
+            found.append(_retried(left[len(done)], ended or "the experiment ended early"))
     return found
 
 
-def _again(job: TrialJob, ended: str) -> tuple[FoundRule, bool]:
+def _retried(job: TrialJob, ended: str) -> tuple[FoundRule, bool]:
+    """The result of a job that ended the process, from a second run with small integers; else the rule that cuts
+    nothing, with the reason why the process `ended`."""
     done, _ = _run([replace(job, careful=True)])
     shapes, made = ([t.shape for t in tensors] for tensors in (job.given, job.made))
     return done[0] if done else (whole(shapes, made, ended), False)

@@ -86,7 +86,7 @@ def draws(trial: Trial, shapes: Sequence[Shape], dtypes: Sequence[torch.dtype], 
     """Several inputs of these shapes on which the call runs and gives finite numbers.
 
     `made` are the shapes of its results. All inputs of floats have gradients, except those for which torch says that
-    they have none. Raises Fails where too few inputs are found.
+    they have none. Raises Fails if too few inputs are found.
     """
     integers = _integers(trial, shapes, dtypes, made)
     forms = [_drawn(shapes, dtypes, form, integers) for form in FLOATS]

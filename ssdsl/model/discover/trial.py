@@ -36,7 +36,7 @@ class TooLong(Exception):
 
 
 class Outcome(Record):
-    """The results, whether a gradient flows through each, and the inputs' gradients, None where there is none."""
+    """The results, whether a gradient flows through each, and the inputs' gradients, None if there is none."""
 
     outputs: Tensors
     flows: tuple[bool, ...]

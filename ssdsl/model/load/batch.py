@@ -47,7 +47,7 @@ def named_batch(span: Span | None, module: torch.nn.Module, inputs: Any, for_los
     """One batch by the names of forward's parameters: a mapping, or tensors in the order of the parameters.
 
     With `for_loss` a function of the batch computes the loss: tensors that forward does not take are for it, and are
-    called `target`, `target_1` and so on where they have no name. Raises PlanError where the batch does not fit the
+    called `target`, `target_1` and so on where they have no name. Raises PlanError if the batch does not fit the
     module's forward; `span` is the place that the error shows.
     """
     names = _names(module)

@@ -98,7 +98,7 @@ def initialised(
     """A copy of a module that is on the meta device, and recipes for its weights and buffers, which keep numbers that
     they have.
 
-    With `load_later`, weights without an initialiser are NaN until a checkpoint is loaded. Raises PlanError where an
+    With `load_later`, weights without an initialiser are NaN until a checkpoint is loaded. Raises PlanError if an
     initialiser is missing, or needs the numbers of a large tensor.
     """
     lacking: list[Diagnostic] = [*_unregistered(module)]
@@ -172,7 +172,7 @@ def _without(root: nn.Module, name: str) -> NoInitialiser:
     path, _, last = name.rpartition(".")
     owner = root.get_submodule(path)
     what = "weight" if last in owner._parameters else "buffer"
-    method = f"define `reset_parameters` in `{type(owner).__name__}`, which makes it"
+    method = f"define a method `reset_parameters` of `{type(owner).__name__}` that initialises it"
     later = ", or load a checkpoint: `load_later=True`" if name in root.state_dict() else ""
     return NoInitialiser(None, f"{what} `{name}`", "has no initialiser", method, later)
 
@@ -185,5 +185,5 @@ def _unregistered(root: nn.Module) -> Iterator[NoInitialiser]:
             tensors = tensors_in(value) if name not in REGISTERED else []
             if any(t.is_meta and id(t) not in registered for t in tensors):
                 where = f"attribute `{f'{path}.{name}'.lstrip('.')}`"
-                method = f"register it as a buffer, and define `reset_parameters` in `{type(module).__name__}`"
+                method = f"register it as a buffer, and define a method `reset_parameters` of `{type(module).__name__}`"
                 yield NoInitialiser(None, where, "is no buffer, so nothing makes it", method)

@@ -256,7 +256,7 @@ def build(
 ) -> Model:
     """The model of a config for a task that it has, with random weights and batches.
 
-    Raises NoExample where no batch is known for it, and what transformers raises.
+    Raises NoExample if no batch is known for it, and what transformers raises.
     """
 
     def make(library: Any) -> Any:
@@ -322,7 +322,7 @@ def complete(config: Any, task: str) -> None:
 
 
 def transformers_library(model: str) -> Any:
-    """The library; raises PlanError where it is not installed."""
+    """The library; raises PlanError if it is not installed."""
     try:
         import transformers
     except ImportError as error:

@@ -17,7 +17,7 @@ HUGE = 2**28  # numbers; a larger batch of images is made on the meta device, if
 
 
 class NoExample(Exception):
-    """It is unknown how to make a batch for a model; the text says why."""
+    """No example batch can be made for a model; the text says why."""
 
 
 class Sizes(Record):

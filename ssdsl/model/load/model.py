@@ -65,7 +65,7 @@ class Model(Record):
     def compute(self, batch: Batch, module: torch.nn.Module | None = None) -> Any:
         """The loss of a batch, by the module or a copy of it.
 
-        Raises NoLoss where the outputs have none, and whatever the user's code raises.
+        Raises NoLoss if the outputs have none, and whatever the user's code raises.
         """
         return self.results(batch, module)[0]
 

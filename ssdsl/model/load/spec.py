@@ -66,7 +66,7 @@ def read_spec(source: Source) -> ModelSpec:
 
 
 def accepted(model: str, word: SpecWord, value: Any) -> Any:
-    """The value of an option. Raises PlanError where its text was refused."""
+    """The value of an option. Raises PlanError if its text was refused."""
     if isinstance(value, Refused):
         place = word.span(len(word.option) + 1) if word.value else word.span()
         text = f"`{word.value}`" if word.value else "empty"

@@ -83,7 +83,7 @@ def _unknown_model(spec: ModelSpec) -> UnknownModel:
     name = spec.name
     if name.text.endswith(".py"):
         function = spec.words[0].text.partition(":")[0] if spec.words else "function"
-        hint = f"behind a file there is one function: `{name.text}:{function}`"
+        hint = f"one function follows the file: `{name.text}:{function}`"
         return UnknownModel(Span(spec.source, 0, len(spec.source.text)), hint, spec.source.text, ", ".join(ZOO))
     hint = suggest(name.text, ZOO) or suggest(f"hf:{name.text}", _of_transformers(name.text))
     return UnknownModel(name.span(), hint, name.text, ", ".join(ZOO))

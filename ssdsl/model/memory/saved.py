@@ -32,7 +32,7 @@ def saved(operator: Operator, graph: Graph, sizes: Sequence[int] | None = None, 
 
 
 def saved_when_fused(operator: Operator, graph: Graph, sizes: Sequence[int]) -> Saved:
-    """The same for the fused kernel that GPUs have for an operator."""
+    """The tensors that autograd saves for an operator's backward if a GPU computes it by a fused kernel."""
     if not any(graph.values[o.value].differentiable for o in operator.outputs):
         return Saved()
     op = operator.row

@@ -102,7 +102,7 @@ def _by_tags(target: str) -> Op | None:
 def use_rows(source: str, given: Any) -> None:
     """Uses the rows of a model's file in place of those of the file before; `source` is its name.
 
-    Raises PlanError where they are no rows, or one is for an operator that has a row.
+    Raises PlanError if they are no rows, or one is for an operator that has a row.
     """
     rows = _checked(source, given)
     _of_file.clear()

@@ -83,7 +83,7 @@ ROTARY = {
 
 
 def _rotary_problem(*, hidden: int, heads: int, **_: Any) -> str:
-    multiple = f"hidden = {hidden} is no multiple of 2 x heads = {2 * heads}: rotary angles turn pairs"
+    multiple = f"hidden = {hidden} is no multiple of 2 x heads = {2 * heads}, which rotary embeddings need"
     return multiple if hidden % (2 * heads) else ""
 
 

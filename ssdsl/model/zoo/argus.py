@@ -53,7 +53,7 @@ class ArgusCodebook(ModelSize):
     def problem(self) -> str:
         parts = 1 << max(self.halvings, self.levels - 1)
         if self.resolution % parts:
-            return f"resolution = {self.resolution} is no multiple of {parts}, as halvings and levels of the U-Net need"
+            return f"resolution = {self.resolution} is no multiple of {parts}: it is halved between levels"
         return super().problem()
 
     @property

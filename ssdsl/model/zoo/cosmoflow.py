@@ -48,7 +48,7 @@ class Cosmoflow(ModelSize):
         if LEFT % self.stride:
             return f"stride = {self.stride} has to be 1, 2 or {LEFT}"
         if len(self.hidden) != 2:
-            return f"hidden = {option_text(self.hidden)} has to be two widths, as 2048-256"
+            return f"hidden = {option_text(self.hidden)} is not two widths, such as 2048-256"
         return super().problem()
 
     @property

@@ -59,7 +59,7 @@ class NearAxis(Traced):
     title = "`{name}` is no axis of `{mesh}`: its {count} parts run one after another"
     label = "in time"
     note = "no operator of this statement is split over the {size} devices of `{axis}`"
-    help = "did you mean `{axis}`? If its parts are to run in time, choose a name that is not like an axis"
+    help = "did you mean `{axis}`? If its parts are meant to run one after another, choose a name unlike an axis"
     name: str
     count: int
     mesh: str
@@ -74,9 +74,7 @@ class CountMismatch(Conflict):
     title = "`{name}` has {parts}, and the axis `{name}` of `{mesh}` has {devices}"
     label = "{parts}"
     note = "for instance `{operator}`"
-    help = (
-        "write `into {name}` alone: it has as many parts as the axis; or list {size} parts, or name the index otherwise"
-    )
+    help = "write `into {name}` alone: its parts are those of the axis; or list {size} parts, or rename the index"
     earlier = "{devices} along `{name}`"
     name: str
     count: int
@@ -110,7 +108,7 @@ class BadSizes(Traced):
     @property
     def change(self) -> str:
         if self.has_others:
-            return "leave these whole: write `where possible` behind the statement"
+            return "leave these whole: write `where possible` after the statement"
         return f"give sizes that add up to {self.size}, or a number of equal parts: `into {self.index} = 2`"
 
     @property

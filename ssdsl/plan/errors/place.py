@@ -100,8 +100,8 @@ each of these operators then runs where its operands are made"""
     @property
     def change(self) -> str:
         if self.is_all:
-            return "leave the statement out: it assigns only what this module calls itself"
-        return f'leave what this module calls itself out of the selection: append `- model["{self.own}"]`'
+            return "leave the statement out: it assigns only operators that this module calls outside its submodules"
+        return f'leave out the operators that this module calls outside its submodules: append `- model["{self.own}"]`'
 
     @property
     def what(self) -> str:
@@ -158,7 +158,7 @@ class SplitAndFixed(Conflict):
     code = "E0256"
     title = "`{operator}` is split into `{name}`, and its devices fix `{name}`"
     label = "assigned here"
-    help = "assign it to the whole mesh, or name the index otherwise"
+    help = "assign it to the whole mesh, or rename the index"
     earlier = "split here"
     operator: str
     name: str

@@ -73,18 +73,18 @@ class DoesNotDivide(Traced):
     def what_it_is(self) -> str:
         if self.statistics is None:
             return ""
-        return f"`{self.dim}` are {self.whole} parts of the batch, each with its own statistics in batch norm"
+        return f"`{self.dim}` counts the {self.whole} parts of the batch that have batch norm statistics of their own"
 
     @property
     def or_more(self) -> str:
         if not self.statistics:
             return ""
         own = f"`ssdsl.micro_batch_statistics(module, {self.statistics})`"
-        return f"or let more parts have their own: {own}, or `statistics={self.statistics}` of a shipped model"
+        return f"or give more parts their own statistics: {own}, or `statistics={self.statistics}` of a shipped model"
 
     @property
     def or_leave(self) -> str:
-        return "or leave these whole: write `where possible` behind the statement" if self.has_others else ""
+        return "or leave these whole: write `where possible` after the statement" if self.has_others else ""
 
     @property
     def where(self) -> str:
@@ -107,23 +107,21 @@ class DoesNotDivide(Traced):
             return f"split `{self.dim}` less above, or leave `{self.cut.index}` out"
         return f"leave `{self.cut.index}` out: `{self.dim}` cannot be cut"
 
-    def _others(self, cut: Division) -> int:
-        return prod(c.count for c in (self.cut, *self.taken) if c is not cut)
-
     def _goal(self, cut: Division) -> str:
         if cut.along:
             return f"the number of devices along `{cut.index}`"
         if not self.taken:
             return f"a divisor of {self.left}"
         others = [f"{c.index} = {c.count}" for c in (*self.taken, self.cut) if c is not cut]
-        return f"a number that with {joined(others, 'and')} divides {self.whole}"
+        return f"a number whose product with {joined(others, 'and')} divides {self.whole}"
 
     def _choices(self, cut: Division) -> list[int]:
         """The numbers of parts that go with the other cuts, the largest first.
 
         Of batch = 8 with dp = 8 and m = 4: none for m, as 8 / 8 leaves 1; for dp the divisors of 8 / 4 = 2.
         """
-        size, rest = (self.left, 0) if cut is self.cut else divmod(self.whole, self._others(cut))
+        others = prod(c.count for c in (self.cut, *self.taken) if c is not cut)
+        size, rest = (self.left, 0) if cut is self.cut else divmod(self.whole, others)
         least = 1 if self.taken else 2
         wanted = cut.along or range(min(size, 4096), least - 1, -1)
         return [] if rest else [n for n in wanted if size % n == 0][:MOST_CHOICES]
@@ -199,7 +197,7 @@ class OtherName(Traced):
 
     code = "E0349"
     severity = "warning"
-    title = "{operators} the axis `{dim}` as {named}, and this statement leaves {out}"
+    title = "{operators} the axis `{dim}` {named}, so this statement does not cut {it}"
     note = "among them {example}"
     help = "cut them as well: `split ... by {other} into {index}`, or give the axis of the input this name"
     dim: str
@@ -210,11 +208,11 @@ class OtherName(Traced):
 
     @property
     def operators(self) -> str:
-        return "1 operator has" if self.count == 1 else f"{self.count} operators have"
+        return "1 operator calls" if self.count == 1 else f"{self.count} operators call"
 
     @property
-    def out(self) -> str:
-        return "it out" if self.count == 1 else "them out"
+    def it(self) -> str:
+        return "it" if self.count == 1 else "them"
 
     @property
     def named(self) -> str:

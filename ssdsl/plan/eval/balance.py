@@ -194,8 +194,8 @@ def _reach_the_end(sums: list[int], caps: list[int]) -> bool:
 
 
 def _ends(sums: list[int], caps: list[int]) -> list[list[int]]:
-    """For each run, the ends that leave units to each run behind it whose sums are within their caps. Empty if there
-    are no such runs of all the units.
+    """For each run, the ends after which the later runs can hold the rest within their caps. Empty if no runs hold all
+    units within their caps.
 
     `sums[n]` is the weight of the first n units.
     """

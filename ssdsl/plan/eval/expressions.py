@@ -187,7 +187,7 @@ ALGEBRA: dict[str, Callable[[Names, Names], Names]] = {"|": operator.or_, "&": o
 def binary(ctx: Context, e: nodes.Binary, left: Value, right: Value) -> Value:
     """The value of `left operator right`, for all operators except `and` and `or`.
 
-    Raises PlanError where the operator does not take these values.
+    Raises PlanError if the operator does not take these values.
     """
     sign = e.operator
     if sign in ("==", "!="):

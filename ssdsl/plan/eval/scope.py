@@ -27,7 +27,7 @@ class Scope:
         self.free: frozenset[str] = frozenset()
 
     def bind(self, word: Word, value: Value) -> None:
-        """Binds a new name; raises PlanError where the name is taken."""
+        """Binds a new name; raises PlanError if the name is taken."""
         name = word.text
         if name in self.values:
             raise PlanError(NameTaken(word.span, name, first=self.places.get(name)))

@@ -133,7 +133,7 @@ def mesh_size(mesh: Mesh, fixed: tuple[tuple[str, int], ...] = ()) -> int:
 
 
 def slice_of(ctx: Context, value: Devices, name: nodes.Word, key: Value, at: nodes.Expr) -> Devices:
-    """`gpus[pp = s]`: the devices at one coordinate of an axis; raises PlanError where there are none."""
+    """`gpus[pp = s]`: the devices at one coordinate of an axis; raises PlanError if there are none."""
     axes = dict(ctx.facts.meshes[value.mesh].axes)
     if name.text not in axes:
         raise PlanError(NoSuchAxis(name.span, value.mesh, name.text, tuple(axes)))

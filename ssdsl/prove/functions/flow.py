@@ -2,7 +2,7 @@
 
 Parts may be joined to the parts before them: with the runs 0..5, 5..9, 9..13 the earlier parts are 0..0, 0..5, 0..9,
 and the joined ones 0..5, 0..9, 0..13. A function is then its own producer: such an input first gets the type written at
-it; once the function is typed, this is compared with what it leaves. That is no circle: a task runs behind those whose
+it; once the function is typed, this is compared with what it leaves. That is no circle: a task runs after those whose
 parts it reads (`roles/roles.py`).
 """
 

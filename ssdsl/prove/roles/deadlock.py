@@ -2,7 +2,7 @@
 
 A message, a reduction, a gather, and a task with collectives over devices of several roles are events: each role waits
 at an event until all roles that take part are there. So nothing is buffered, and a role that starts a message does
-nothing until it has arrived. Backends are less strict; a GPU may be as strict, as what was started behind a message can
+nothing until it has arrived. Backends are less strict; a GPU may be as strict, as what was started after a message can
 be held up until it has arrived.
 """
 

@@ -1,8 +1,8 @@
-"""Checks roles: each task runs once, behind the tasks and messages that it needs; each message has both its ends; the
-optimizer's step runs once, behind all gradients, and weights that others updated are gathered.
+"""Checks roles: each task runs once, after the tasks and messages that it needs; each message has both its ends; the
+optimizer's step runs once, after all gradients, and weights that others updated are gathered.
 
-The actions of a role are followed one by one. A part of a value is there behind the task or the message that brings it;
-its gradient is complete behind all tasks and messages that add to it. The parts that each task reads follow from the
+The actions of a role are followed one by one. A part of a value is there after the task or the message that brings it;
+its gradient is complete after all tasks and messages that add to it. The parts that each task reads follow from the
 functions' inputs alone; the order of tasks plays no role.
 """
 
@@ -169,7 +169,7 @@ class _Run:
     # -- tasks -------------------------------------------------------------------------------------------------------
 
     def compute(self, task: Compute) -> None:
-        """Checks a task: it is one of these devices, runs once, behind its phases and all that it reads."""
+        """Checks a task: it is one of these devices, runs once, after its earlier phases and all that it reads."""
         functions = self.facts.program.functions
         function = functions[task.function] if task.function in range(len(functions)) else None
         if function is None or not self.is_here(function) or task.phase not in function.phases:

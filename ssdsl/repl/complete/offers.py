@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ssdsl.lang.nodes import STATEMENTS
-from ssdsl.lang.parser.layout import KEYWORDS
+from ssdsl.lang.parser.indentation import KEYWORDS
 from ssdsl.plan.eval.values import Devices, Selection
 from ssdsl.repl.commands import COMMANDS
 from ssdsl.repl.complete.position import Position, position

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from lark import Token, UnexpectedInput
 
 from ssdsl.lang.parse import grammar_parser
-from ssdsl.lang.parser.layout import PREFIX, Indentation
+from ssdsl.lang.parser.indentation import PREFIX, Indentation
 from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from ssdsl.lang.errors.text import FREE, GIVEN
-from ssdsl.lang.parser.layout import KEYWORDS
+from ssdsl.lang.parser.indentation import KEYWORDS
 from ssdsl.plan.plan import Phase, State
 
 BUILTINS = frozenset((*GIVEN, *FREE))

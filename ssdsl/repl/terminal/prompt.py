@@ -13,7 +13,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import Lexer
 
-from ssdsl.interrupts import answered
+from ssdsl.interrupts import forget_interrupt
 from ssdsl.repl.complete.offers import offers
 from ssdsl.repl.session import Session
 from ssdsl.repl.terminal.blocks import goes_on, indentation
@@ -39,7 +39,7 @@ def prompted(current: Callable[[], Session]) -> Iterator[str]:
         try:
             yield session.prompt([("bold fg:ansicyan", PROMPT)])
         except KeyboardInterrupt:
-            answered()
+            forget_interrupt()
             continue
         except EOFError:
             return

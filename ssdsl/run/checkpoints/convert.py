@@ -21,7 +21,7 @@ from ssdsl.runtime.checkpoints.content import content_of
 from ssdsl.runtime.checkpoints.reader import Checkpoint
 from ssdsl.runtime.checkpoints.saver import Saver
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.health.failure import whole as written_whole
+from ssdsl.runtime.health.failure import written_whole
 from ssdsl.runtime.layout.parts import LocalTensor
 from ssdsl.runtime.ranks.control import LoneControl
 from ssdsl.text.diagnostic import PlanError
@@ -56,7 +56,7 @@ def to_torch(checkpoint: Checkpoint, file: Path, optim: bool) -> None:
     if optim:
         found["optim"] = _optimizer(checkpoint)
     with writing(file.parent, file), written_whole(file) as beside, beside.open("wb") as opened:
-        torch.save(found, opened)  # which raises RuntimeError where it opens the file itself
+        torch.save(found, opened)  # which raises RuntimeError if it opens the file itself
 
 
 def _model(checkpoint: Checkpoint) -> Tensors:

@@ -12,7 +12,7 @@ from ssdsl.runtime.checkpoints.reader import Checkpoint
 @dataclass(frozen=True, slots=True)
 class TensorDiffers:
     """A tensor that differs. `largest` is the largest difference of an element, `elements` the number of elements that
-    differ; None where elements cannot be compared."""
+    differ; None if elements cannot be compared."""
 
     name: str
     how: str

@@ -3,7 +3,7 @@
 The last rank to join a collective carries it out for all. Calls of different kinds, shapes or dtypes in one collective
 are an error that names the ranks; so are sent boxes that no rank receives.
 
-Ranks wait wherever a backend might let them wait. A GPU can hold up everything that was started behind communication,
+Ranks wait wherever a backend might let them wait. A GPU can hold up everything that was started after communication,
 until that is done: so a rank that starts some goes on when all other ranks that take part have started it, too. Sent
 tensors are read as late as they can be, when the receiver waits for them: until then they must not change.
 """
@@ -95,7 +95,7 @@ class Mailboxes:
             what = "sends what nobody receives" if end.sends else "waits for what nobody sends"
             raise self.failed("mismatch", f"rank {end.rank} {what}: rank {end.peer}, tag {end.tag}")
 
-    def meet(self, group: int, rank: int) -> None:
+    def join_ends(self, group: int, rank: int) -> None:
         """Joins the ends that a rank has started with those of its peers."""
         for end in [*self.started[group, rank]]:
             others = self.started.get((group, end.peer), [])
@@ -190,7 +190,7 @@ class Threaded(Transport):
         ends = [MessageEnd(shared, rank, sends, peer, tag, x, x._version) for sends, peer, x in given]
         if ends:
             left = shared.started[group.number, rank] = [*ends]
-            shared.meet(group.number, rank)
+            shared.join_ends(group.number, rank)
             shared.wait(rank, lambda: not left, lambda: left[0].says)
         return StartedExchange(ends[: len(into)], ends[len(into) :])
 

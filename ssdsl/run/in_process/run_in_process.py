@@ -86,7 +86,7 @@ class Turns:
             rank.thread.start()
         self._hand_over()
         if not self.ended.wait(LIMIT_S):
-            said = f"{self._said(self.running)} has computed for {LIMIT_S:.0f} s"
+            said = f"{self._described(self.running)} has computed for {LIMIT_S:.0f} s"
             self.failure = RanksFailed("timeout", f"{said}:\n{self._stack(self.running)}")
         if self.failure is not None:
             raise self.failure
@@ -117,9 +117,9 @@ class Turns:
         except _Stopped:
             pass
         except RanksFailed as failure:
-            self.fail(failure.kind, f"{self._said(number)}: {failure}")
+            self.fail(failure.kind, f"{self._described(number)}: {failure}")
         except BaseException as error:
-            self.fail("crash", f"{self._said(number)}:\n{''.join(traceback.format_exception(error))}")
+            self.fail("crash", f"{self._described(number)}:\n{''.join(traceback.format_exception(error))}")
         rank.done = True
         self._hand_over()
 
@@ -132,7 +132,7 @@ class Turns:
         after = sorted(alive, key=lambda n: (n <= self.running, n))
         able = [n for n in after if (ready := self.ranks[n].ready) is None or ready()]
         if not able and self.failure is None:
-            lines = (f"{self._said(n)} waits for {self.ranks[n].waits_for()}" for n in alive)
+            lines = (f"{self._described(n)} waits for {self.ranks[n].waits_for()}" for n in alive)
             self.fail("deadlock", "\n".join(lines))
         self.running = after[0] if self.failure is not None else able[0]
         self.ranks[self.running].turn.release()
@@ -143,7 +143,7 @@ class Turns:
         frame = sys._current_frames().get(thread.ident or 0) if thread is not None else None
         return "".join(traceback.format_stack(frame)) if frame is not None else "(its thread has ended)"
 
-    def _said(self, number: int) -> str:
+    def _described(self, number: int) -> str:
         doing = self.ranks[number].where()
         return f"rank {number}" + (f", {doing}" if doing else "")
 

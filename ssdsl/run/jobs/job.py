@@ -51,7 +51,7 @@ class Job:
         return shlex.join(self.program)
 
 
-USUAL = 8  # devices of a node, if unknown
+DEFAULT_PER_NODE = 8  # devices of a node, if unknown
 
 
 def fit(processes: int, nodes: int | None, per_node: int | None, cluster: Cluster | None) -> tuple[int, int]:
@@ -60,7 +60,7 @@ def fit(processes: int, nodes: int | None, per_node: int | None, cluster: Cluste
     >>> fit(16, None, None, None), fit(4, None, None, None), fit(12, 2, None, None)
     ((2, 8), (1, 4), (2, 6))
     """
-    most = USUAL
+    most = DEFAULT_PER_NODE
     if cluster is not None:
         cluster.check_size(processes)
         most = processes if cluster.shares_cores else min(group.per_node for group in cluster.groups)

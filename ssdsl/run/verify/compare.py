@@ -2,7 +2,7 @@
 
 A plan adds the same numbers in another order, so it rounds differently. A tensor may differ by the larger of
 
-- FACTOR times what rounding was measured to do (`error_growth.py`): how far the single device is from itself in
+- FACTOR times the measured effect of rounding (`error_growth.py`): how far the single device is from itself in
   float64, and how far it moves when its weights and inputs are wrong by one unit in the last place;
 - the rounding of the sum that makes it: some units in the last place of the tensor's largest element.
 

@@ -5,7 +5,7 @@ another (a row of an embedding that most tokens read) shows in nothing else.
 
 The *growth* is the single device again, with the last digit of weights, inputs and scalars wrong.
 
-No operator is exact, so each passes on an error of about one unit of its type, and the ones behind it make that larger
+No operator is exact, so each passes on an error of about one unit of its type, and the ones after it make that larger
 or smaller. How much of it reaches a gradient depends on the model, and is measured here rather than guessed. A run with
 other last digits also rounds otherwise in every operator, so that it shows the noise of sums that cancel (the gradient
 of attention's key bias, or of a bias before batch norm, is nothing else).
@@ -69,7 +69,7 @@ class SingleDevice:
 
     @cached_property
     def exact(self) -> Trained | None:
-        """The same training in float64; None where that is its precision, or the model cannot compute in it."""
+        """The same training in float64; None if that is its precision, or the model cannot compute in it."""
         return None if self.precision == EXACT else self.exact_along(self.follow)
 
     @cached_property

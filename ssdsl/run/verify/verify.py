@@ -148,16 +148,16 @@ def difference(comparisons: tuple[Comparison, ...], graph: Graph | None = None) 
 
 def reason(comparison: Comparison) -> str:
     """The allowed difference of a tensor, and its reason, as a text."""
-    allowed = f"allowed: {comparison.allowed:.3g} where the largest element is {comparison.largest:.3g}"
+    allowed = f"allowed: {comparison.allowed:.3g}, with {comparison.largest:.3g} as the largest element"
     match comparison.limit:
         case Limit.ZERO:
             return "it is zero in every element, so it is missing"
         case Limit.UNKNOWN:
             return "allowed: anything, as rounding alone makes it infinite or NaN"
         case Limit.GROWTH:
-            return f"{allowed}, {comparison.factor:g} times what rounding was measured to do"
+            return f"{allowed}: {comparison.factor:g} times the measured effect of rounding"
         case Limit.ROUNDING:
-            return f"{allowed}, the rounding of a sum"
+            return f"{allowed}: the rounding of a sum"
         case _:
             assert_never(comparison.limit)
 

@@ -57,7 +57,7 @@ class KeptCheckpoints:
 
 
 def newest(folder: Path) -> Path:
-    """The checkpoint at a path: the path itself, or the newest of a run. Raises EngineError where there is none."""
+    """The checkpoint at a path: the path itself, or the newest of a run. Raises EngineError if there is none."""
     if (folder / METADATA).exists():
         return folder
     if not folder.exists():

@@ -74,13 +74,13 @@ class Checkpoint:
 
     @classmethod
     def open(cls, path: Folder | str) -> "Checkpoint":
-        """Opens the checkpoint in a folder, or the newest of a run. Raises EngineError where there is none."""
+        """Opens the checkpoint in a folder, or the newest of a run. Raises EngineError if there is none."""
         folder = newest(Folder(path))
         metadata = _read(folder / METADATA, _metadata)
         facts = _read(folder / STATE, _facts) if (folder / STATE).exists() else {}
         sums = _read(folder / SUMS, _facts) if (folder / SUMS).exists() else {}
         paths = metadata.planner_data if isinstance(metadata.planner_data, dict) else {}
-        names = {_path(paths.get(name, (name,))): name for name in metadata.state_dict_metadata}
+        names = {tuple(map(str, paths.get(name, (name,)))): name for name in metadata.state_dict_metadata}
         return cls(folder, facts, names, metadata, sums)
 
     @cached_property
@@ -224,7 +224,3 @@ def _facts(data: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError("it holds no object")
     return found
-
-
-def _path(path: Any) -> Path:
-    return tuple(map(str, path))

@@ -126,7 +126,7 @@ def metadata_of(parts: list[Written], aliases: Mapping[str, str]) -> Metadata:
     """The `.metadata` of all that the ranks wrote. A tied weight is listed under each of its names, with the same
     bytes.
 
-    Raises EngineError where the ranks wrote more or fewer elements of a tensor than it has.
+    Raises EngineError if the ranks wrote more or fewer elements of a tensor than it has.
     """
     tensors: dict[str, TensorStorageMetadata] = {}
     paths: dict[str, Any] = {}

@@ -198,7 +198,7 @@ class BatchSpec:
         return self.shapes[name][:1] == (self.samples,)
 
     def check(self, batch: Tensors, rows: int, change: str = PAD) -> None:
-        """Raises EngineError where a batch, of which this many rows were loaded, does not fit the program.
+        """Raises EngineError if a batch, of which this many rows were loaded, does not fit the program.
 
         `change` is the help for a wrong shape.
         """

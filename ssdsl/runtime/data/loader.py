@@ -90,7 +90,7 @@ class Loader:
             raise EngineError(reason, f"give batch_size={needed}, or an example batch of {self.batch_size} samples")
 
     def __len__(self) -> int:
-        """The number of batches in an epoch; raises TypeError where it is unknown."""
+        """The number of batches in an epoch; raises TypeError if it is unknown."""
         if self.is_stream:
             raise TypeError("an iterable data set has no length")
         return len(self.order)

@@ -40,7 +40,7 @@ def report_failure(error: BaseException, rank: int, watchdog: Watchdog | None, f
             last = (text.strip().splitlines() or [""])[-1]
             watchdog.failed(f"{where}: {last}")
     if folder is not None:
-        with contextlib.suppress(OSError), whole(folder / f"rank{rank}.err") as beside:
+        with contextlib.suppress(OSError), written_whole(folder / f"rank{rank}.err") as beside:
             beside.write_text(message)
     with contextlib.suppress(OSError):
         print(message, file=sys.stderr, flush=True)
@@ -53,7 +53,7 @@ def _text(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def written_whole(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`. It replaces `path` when the block ends, and is removed if the block fails."""
     beside = path.with_name(f".{path.name}")
     try:
@@ -67,7 +67,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 def save(tensors: dict[str, Any], path: Path) -> None:
     """Saves with torch.save, completely or not at all."""
-    with whole(path) as beside:
+    with written_whole(path) as beside:
         torch.save(tensors, beside)
 
 

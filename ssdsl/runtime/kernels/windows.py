@@ -80,11 +80,11 @@ def conv_transpose_part(
     cuts = []
     for part in parts:
         at = part.axis - x.dim() + rank
-        low = (part.start + padding[at]) // stride[at]  # the last window that begins at or before the first result
         span = dilation[at] * (weight.shape[2 + at] - 1) + 1
-        high = max(
-            low, -(-(part.end + padding[at] - span) // stride[at])
-        )  # the first window that ends at or after the last result
+        # the inputs whose windows cover the part: `low` is the last whose window begins at or before the first result,
+        # `high` the first whose window ends at or after the last one
+        low = (part.start + padding[at]) // stride[at]
+        high = max(low, -(-(part.end + padding[at] - span) // stride[at]))
         first = part.first if x.shape[part.axis] else low
         before, after = max(0, first - low), max(0, high + 1 - first - x.shape[part.axis])
         x = _pad(x, {part.axis: (before, after)}, 0.0)
@@ -217,6 +217,8 @@ class _Windows(NamedTuple):
         """
         native, pads = [0] * len(self.parts), dict[int, tuple[int, int]]()
         for at, (part, stride, before, span) in enumerate(zip(*self, strict=True)):
+            # rows 4..8 of 8 under windows of 3 with padding 1: the part has rows 3..8, so first = 3, 0 rows are missing
+            # in front (3 - 4 + 1), and 1 behind (7 - 1 + 3 - 3 - 5)
             front = part.first - part.start * stride + before
             behind = (part.end - 1) * stride - before + span - part.first - x.shape[part.axis]
             if not x.shape[part.axis]:

@@ -135,7 +135,7 @@ class Mover:
             self.waiting[number, at, gradient] = waiting
 
     def _start(self, into: Boxes, parts: Boxes, group: Any, tag: int) -> StartedExchange:
-        """Starts what goes between two ranks, and behind it each broadcast."""
+        """Starts what goes between two ranks, and then each broadcast."""
         arriving, leaving = ([(p, x) for p, x in boxes if isinstance(p, int)] for boxes in (into, parts))
         for _, piece in leaving:
             self.world.count("send", piece)

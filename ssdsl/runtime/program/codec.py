@@ -28,7 +28,8 @@ def to_json(value: Any) -> str:
 
 
 def to_json_lines(value: Any) -> str:
-    """The same on lines: what fits stands on one, anything longer on a line for each of its items.
+    """The JSON text of a value on several lines: an object or a list that is longer than a line has a line for each
+    item.
 
     >>> print(to_json_lines({"name": "gpus", "weights": ["a" * 50, "b" * 50, "c" * 50], "axes": ["dp", "tp"]}))
     {

@@ -61,7 +61,7 @@ class Sites:
         if found is None or found.source is None:
             return None
         module, _, kind = found.of.rpartition(" ")
-        where = f"`{kind}` in {f'module `{module}`' if module else 'the model'} ({found.source}{_said(found)})"
+        where = f"`{kind}` in {f'module `{module}`' if module else 'the model'} ({found.source}{_statement(found)})"
         first = str(error).strip().partition("\n")[0]
         numbers = (f"`{n}` from {int(t.min())} to {int(t.max())}" for n, t in batch.items() if _is_whole(t))
         reason = f"{where} failed: {type(error).__name__}: {first}\n  this rank was given {', '.join(numbers)}"
@@ -86,7 +86,7 @@ class Sites:
             case _:
                 line = role_line()
                 found = self._site(line[1], layer) if line is not None else None
-        return f" of `{found.value}`, {found.of}{_said(found)}" if found is not None else ""
+        return f" of `{found.value}`, {found.of}{_statement(found)}" if found is not None else ""
 
     def _weights(self, number: int) -> str:
         flat = self.flats.get(number)
@@ -94,7 +94,7 @@ class Sites:
             return ""
         names = [w.name for w in flat.weights]
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        return f" for weight `{names[0]}`{more}{_said(flat)}"
+        return f" for weight `{names[0]}`{more}{_statement(flat)}"
 
     def _site(self, line: int, layer: str) -> Site | None:
         """The site at a line of the role's file, in a function that runs for a layer."""
@@ -106,7 +106,7 @@ class Sites:
         what = f"`{message.value}`" if isinstance(message, TransferEntry) else "the signal that an earlier task is done"
         what = f"the gradient of {what}" if exchange.gradient else what
         way = {"receive": "from", "send": "to", "broadcast": "among"}[exchange.verb]
-        return f"{exchange.verb} of {what} {way} {_ranks(exchange.ranks)}{_said(message)}"
+        return f"{exchange.verb} of {what} {way} {_ranks(exchange.ranks)}{_statement(message)}"
 
 
 def place_in(lines: Sequence[str], line: int, layer: str) -> tuple[str, str, str] | None:
@@ -132,6 +132,6 @@ def _ranks(ranks: tuple[int, ...]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
 
 
-def _said(site: Site | FlatEntry | TransferEntry | SignalEntry | None) -> str:
+def _statement(site: Site | FlatEntry | TransferEntry | SignalEntry | None) -> str:
     """The plan's statement as a text: `; megatron.ssp:15: split model by heads into tp`."""
     return f"; {site.plan}" if site is not None and site.plan else ""

@@ -80,7 +80,7 @@ class FlatEntry:
 
     `sharded` has the axes over which the weights are in parts between steps, those over which gradients are cut
     further, and those over which the optimizer's state is. `completion` has the steps in the backward of gathered
-    weights, behind each backward, and behind the last; each is an operation and the axes that it goes over.
+    weights, after each backward, and after the last; each is an operation and the axes that it goes over.
     """
 
     number: int

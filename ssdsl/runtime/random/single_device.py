@@ -17,7 +17,7 @@ from .counter_rng import Generator, step_keys
 from .distributions import DISTRIBUTIONS
 from .operators import RULES, Form, Given, Rule
 
-MANY = 64
+FIRST_KEYS = 64  # keys that are made at the start; if a step draws more, their number is doubled
 
 
 class CannotDraw(NotImplementedError):
@@ -25,7 +25,7 @@ class CannotDraw(NotImplementedError):
 
 
 class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Handles all random operators in a block, for one step, forward and backward.
+    """A mode that replaces all random operators of one step, forward and backward.
 
     An activation checkpoint that recomputes in backward draws the same numbers again. Raises CannotDraw.
     """
@@ -35,10 +35,9 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.seed_and_step = torch.tensor([seed, step])
         self.generator: Generator = generator
         self.count = 0
-        self.keys = step_keys(self.seed_and_step, MANY)
-        self.numbers: dict[
-            bytes, int
-        ] = {}  # the first number of each draw by the state of torch's generator, which a checkpoint resets
+        self.keys = step_keys(self.seed_and_step, FIRST_KEYS)
+        # by the state of torch's generator, the number of the draw: a checkpoint resets that state, and so draws again
+        self.numbers: dict[bytes, int] = {}
         self.attention = _MathAttention()
 
     def __enter__(self) -> "Draws":
@@ -66,11 +65,12 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def key(self, device: torch.device) -> torch.Tensor:
         """The key of the next draw."""
         state = bytes_of(torch.get_rng_state())
-        is_again = torch._C._current_graph_task_id() >= 0 and state in self.numbers  # in backward
-        number = self.numbers[state] if is_again else self.count
+        is_in_backward = torch._C._current_graph_task_id() >= 0
+        is_recomputed = is_in_backward and state in self.numbers
+        number = self.numbers[state] if is_recomputed else self.count
         self.numbers[state] = number
-        self.count += not is_again
-        torch.rand(1)
+        self.count += not is_recomputed
+        torch.rand(1)  # the next draw finds another state
         if number >= len(self.keys):
             self.keys = step_keys(self.seed_and_step, 2 * number)
         return self.keys[number].to(device)

@@ -55,7 +55,7 @@ class Control:
         vote, largest, smallest = map(int, self._vote.tolist())
         if vote == _Vote.ERROR:
             said = [text.decode() for text in self.all_gather((error or "").encode())]
-            raise EngineError(*_told(said))
+            raise EngineError(*_with_ranks(said))
         if vote == _Vote.LEFT:
             reason = "on another rank the script has ended, and this rank goes on"
             raise EngineError(reason, "let all ranks run the same loop: as many steps, and no exit of one alone")
@@ -185,7 +185,7 @@ def bytes_of(tensor: torch.Tensor) -> bytes:
     return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
-def _told(said: list[str]) -> tuple[str, str]:
+def _with_ranks(said: list[str]) -> tuple[str, str]:
     """One text for the errors of all failing ranks: equal errors appear once, with their ranks."""
     ranks: dict[str, list[int]] = {}
     for rank, text in enumerate(said):

@@ -74,7 +74,8 @@ class StartedExchange:
 
 @cache
 def _receiving_stream(device: torch.device) -> torch.cuda.Stream:
-    """A stream of a GPU that computes nothing. NCCL carries out behind the current stream what is started in it."""
+    """A stream of a GPU that computes nothing. NCCL carries out what is started in it after the work of the current
+    stream."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 

@@ -52,8 +52,8 @@ Steps = tuple[CompletionStep, ...]
 
 
 class GradientCompletion(NamedTuple):
-    """The steps that complete a gradient: in the backward of weights that were gathered, behind each backward that adds
-    to the gradient, and behind the last one."""
+    """The steps that complete a gradient: in the backward of weights that were gathered, after each backward that adds
+    to the gradient, and after the last one."""
 
     in_backward: Steps = ()
     each: Steps = ()
@@ -68,7 +68,7 @@ class GradientCompletion(NamedTuple):
 
 class Levels(NamedTuple):
     """The groups over which weights are sharded between steps, over which gradients are cut further, and over which the
-    optimizer's state is cut further; None where a state has the parts of the one before."""
+    optimizer's state is cut further; None if a state has the parts of the one before."""
 
     weights: Group | None = None
     grads: Group | None = None

@@ -80,7 +80,7 @@ class FlatWeights:
         """The weights as views of a flat tensor [elements], each in its own shape."""
         return {s.name: flat[s.start : s.stop].view(s.shape) for s in self.slots}
 
-    def laid(self, like: torch.Tensor, tensors: Iterable[torch.Tensor | None]) -> torch.Tensor:
+    def concatenated(self, like: torch.Tensor, tensors: Iterable[torch.Tensor | None]) -> torch.Tensor:
         """Concatenates tensors of the weights' shapes: [elements], with zeros for None, in the type of `like`."""
         flat = like.new_empty(self.elements)
         for slot, tensor in zip(self.slots, tensors, strict=True):
@@ -268,7 +268,7 @@ class Sharded(FlatWeights):
         raise NotImplementedError
 
     def _drop_left(self) -> None:
-        """Frees it."""
+        """Frees what `_left` returns."""
         raise NotImplementedError
 
     def scatter_gradients(self) -> None:
@@ -303,7 +303,7 @@ class ShardedState(Sharded):
 
     def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int, levels: Levels) -> None:
         super().__init__(number, values, tied, parts, levels)
-        self.held = self.laid(next(iter(values.values())), values.values())
+        self.held = self.concatenated(next(iter(values.values())), values.values())
         self.shard = torch.nn.Parameter(self._shard_of(self.held))  # an update of this view changes the weights
         self.parameters = {n: torch.nn.Parameter(v) for n, v in self.views(self.held).items()}
         self.bucket = Bucket(self)
@@ -325,7 +325,7 @@ class ShardedWeights(Sharded):
     ) -> None:
         super().__init__(number, values, tied, parts, levels)
         self.group = weights
-        whole = self.laid(next(iter(values.values())), values.values())
+        whole = self.concatenated(next(iter(values.values())), values.values())
         self.held = torch.nn.Parameter(part_of(whole, weights).clone())
         self.shard = torch.nn.Parameter(self._shard_of(self.held.detach())) if levels.updated else self.held
         self._again: torch.Tensor | None = None
@@ -389,7 +389,7 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor, None, None]:
         flat: ShardedWeights = ctx.flat
         with flat.timed("scatter"):
-            whole = flat.laid(flat.held, gradients)
+            whole = flat.concatenated(flat.held, gradients)
             flat.drop()
             return flat.run(flat.completion.in_backward, whole), None, None
 

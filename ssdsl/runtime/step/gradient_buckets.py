@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 class Reduction:
-    """The steps that complete a gradient behind the last backward, from their start on. An all_reduce in the background
-    is waited for, and what comes behind it runs, in `wait`."""
+    """The steps that complete a gradient after the last backward, from their start on. An all_reduce in the background
+    is waited for, and what comes after it runs, in `wait`."""
 
     def __init__(self, flat: "FlatWeights", gradient: torch.Tensor) -> None:
         self.flat = flat

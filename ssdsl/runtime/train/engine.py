@@ -239,7 +239,7 @@ class Engine:
         that is not finite: then nothing was updated.
         """
         if update:
-            _ = self.optim  # raises where there is none
+            _ = self.optim  # raises if there is none
         options = StepOptions(clip, update, scale, allow_nan)
         with self.world.enter():
             share, part = self._find("train", batch)

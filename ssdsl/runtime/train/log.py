@@ -64,7 +64,7 @@ class Log:
     ) -> None:
         self.work, self.peak_flops = work, peak_flops
         self.path = folder / FILE if folder is not None and writes else None
-        self.board = _board(folder, first) if folder is not None and writes else None
+        self.board = _tensorboard(folder, first) if folder is not None and writes else None
         self.last = time.perf_counter()
         if self.path is not None:
             _keep_before(self.path, first)
@@ -136,7 +136,7 @@ def _keep_before(path: Path, first: int) -> None:
     path.write_text("".join(line for line in lines if json.loads(line)["step"] < first))
 
 
-def _board(folder: Path, first: int) -> Any:
+def _tensorboard(folder: Path, first: int) -> Any:
     """TensorBoard's writer, or None if it is not installed."""
     try:
         board = import_module("torch.utils.tensorboard")

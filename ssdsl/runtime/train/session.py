@@ -99,7 +99,7 @@ class _Session:
             self._tell(error)
         elif isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST):
             self._tell("another rank has ended; see what it says")
-        elif not self._is_said("".join(traceback.format_exception(kind, error, trace))):
+        elif not self._is_printed_by_rank_0("".join(traceback.format_exception(kind, error, trace))):
             self.hook(kind, error, trace)
 
     def leave(self) -> None:
@@ -124,13 +124,13 @@ class _Session:
     def _tell(self, error: EngineError | str) -> None:
         """Prints an error in one write, so that other ranks' output does not mix in; skipped if rank 0 prints the
         same."""
-        if self._is_said(str(error)):
+        if self._is_printed_by_rank_0(str(error)):
             return
         text = str(error).removeprefix(f"rank {self.rank}: ")
         sys.stderr.write(f"rank {self.rank}: {'' if text.startswith('error[') else 'error: '}{text}\n")
         sys.stderr.flush()
 
-    def _is_said(self, text: str) -> bool:
+    def _is_printed_by_rank_0(self, text: str) -> bool:
         """Whether rank 0 prints the same text. Rank 0 writes its text to the store; the others wait a moment for it."""
         if self.watchdog is None:
             return False

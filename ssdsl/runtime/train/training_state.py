@@ -41,13 +41,13 @@ def content(
         facts = facts | {"optimizer": _facts_of(optimizer)}
         for weight in weights:
             state[weight.name] = {
-                key: _held_state(weight, value) for key, value in optimizer.state(weight).items() if value is not None
+                key: _local_state(weight, value) for key, value in optimizer.state(weight).items() if value is not None
             }
     waiting = [replace(w.held, tensor=gradients[w.name]) for w in weights if w.name in gradients] if gradients else []
     return content_of(kept, state, facts, {GRADIENTS: waiting})
 
 
-def _held_state(weight: OptimizedParam, value: Any) -> LocalTensor | Scalar:
+def _local_state(weight: OptimizedParam, value: Any) -> LocalTensor | Scalar:
     """A state tensor of the weight's shape is cut as the weight is; other tensors belong to a weight that is whole."""
     if not isinstance(value, torch.Tensor) or value.dim() == 0:
         return value  # type: ignore[no-any-return]

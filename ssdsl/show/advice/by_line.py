@@ -58,9 +58,9 @@ def by_line_view(program: Program, cluster: Cluster, report: Report) -> View:
     )
     notes = (
         f"peak memory: of a device of {fullest.name}",
-        f"waits: of a device of {waiting.name}, for collectives and transfers, also those that others wait for first",
-        "a tensor is of the innermost split that made it, a collective of the split along whose axis it goes",
-        "a transfer is of the assign that places its reader",
+        f"waits: of a device of {waiting.name}, for collectives, and transfers to it or to a device it waits for",
+        "a tensor counts for the innermost split that made it, a collective for the split into its axis,",
+        "a transfer for the assign that places its reader",
     )
     return View("by line of the plan", COLUMNS, rows, notes)
 

@@ -154,14 +154,14 @@ class _Advice(Record):
             stage = "" if len(self.program.roles) == 1 else f", or the stage of `{most.submesh}` alone"
             kept = "little more than the inputs of blocks is kept"
             yield f"`recompute model`{stage}: of {size(held)} of activations {kept}"
-        alive, micro_batches = self._alive()
+        alive, micro_batches = self._in_flight()
         stages = sum(1 for role in self.program.roles if role.actions)
         if micro_batches > 1 and alive == micro_batches > stages > 1:
             yield f"`one_f_one_b(stage, M)` of `use pipeline`: it keeps {stages} micro-batches, not all {alive}"
         elif times := self._times():
             yield self._micro_batches(micro_batches, times)
 
-    def _alive(self) -> tuple[int, int]:
+    def _in_flight(self) -> tuple[int, int]:
         """The most micro-batches of a function that wait for their backward at once, and the number of all
         micro-batches."""
         most, all_ = 0, 1

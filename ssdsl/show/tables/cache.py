@@ -15,7 +15,8 @@ COLUMNS = (
     Column("last used"),
     Column("from", ColumnKind.PATH, key="folder"),
 )
-SHOWN = {"seed": 0, "generator": "hash", "meta": False, "precision": None, "trains": False}  # if they are others
+# options and their usual values: a row shows those with other values
+SHOWN = {"seed": 0, "generator": "hash", "meta": False, "precision": None, "trains": False}
 
 
 def cache_view(found: Sequence[Entry], most: int) -> View:

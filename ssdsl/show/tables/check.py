@@ -51,7 +51,8 @@ def _roles(compiled: Compiled) -> View:
 
 
 def check_json(compiled: Compiled) -> dict[str, Any]:
-    """The same as JSON, with the communication and the warnings. docs/json.md lists the keys."""
+    """The JSON of `ssdsl check`: the rows of these tables, the communication and the warnings. docs/json.md lists the
+    keys."""
     program = compiled.program
     views = {
         "meshes": meshes_view(compiled.plan),

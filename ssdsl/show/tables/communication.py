@@ -9,7 +9,7 @@ from ssdsl.ir.comm import Message, Move, Transfer, travels
 from ssdsl.ir.function import Conversion, Function
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
-from ssdsl.ir.program import GatherParam, Program, Role, ScatterGrads, StartReduce
+from ssdsl.ir.program import GatherParam, Program, ScatterGrads, StartReduce
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.eval.paths import starred
 from ssdsl.plan.plan import Phase
@@ -134,7 +134,7 @@ class _Fold:
         if role is None:
             return
         kinds = ScatterGrads, StartReduce, GatherParam
-        scatters, reduces, gathers = (_count(role, kind(flat.number)) for kind in kinds)
+        scatters, reduces, gathers = (role.actions.count(kind(flat.number)) for kind in kinds)
         of = _called(flat)
         yield from self.counted(of_scatter(flat), "gradients", of, flat.submesh, scatters)
         yield from self.counted(of_once(flat), "gradients", of, flat.submesh, reduces)
@@ -155,10 +155,6 @@ class _Fold:
 def _first_result(instr: object) -> str:
     results = getattr(instr, "results", ())
     return results[0].name.value if results else ""
-
-
-def _count(role: Role, wanted: object) -> int:
-    return sum(action == wanted for action in role.actions)
 
 
 def _called(flat: FlatParam) -> str:

@@ -27,7 +27,7 @@ class Figure(Record, Generic[T]):
 
 
 class Change(Record):
-    """A figure before and after; None where it is unknown."""
+    """A figure before and after; None if it is unknown."""
 
     before: Number
     after: Number
@@ -111,7 +111,7 @@ def traffic_view(before: Report, after: Report, names: Names) -> View:
 
 
 def difference_json(before: Report, after: Report, names: Names) -> dict[str, Any]:
-    """The same as numbers. Every figure is an object of `before`, `after`, `change` and `relative` (change / before).
+    """The JSON of `ssdsl diff`. A figure is an object of `before`, `after`, `change` and `relative` (change / before).
 
     Times are seconds, sizes bytes, shares of 1; what is not known, or only one of the two has, is null. Keys: `before`
     and `after`, the names; `figures` of the step (`step_s`, `bubble`, `mfu`, `model_flops`, `peak_bytes` of the fullest

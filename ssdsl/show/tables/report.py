@@ -72,8 +72,8 @@ def devices_view(report: Report) -> View:
         for name, numbers in groups
     )
     notes = (
-        "per device; busy: with what it waits for, gradients and the optimizer",
-        "communication: that it waits for, and of gradients; full: the peak's share of its memory",
+        "per device; busy: tasks with the communication that they wait for, gradients and the optimizer",
+        "communication: what tasks wait for, and reductions of gradients; full: the peak as a share of its memory",
     )
     over = [d for d in report.devices if (d.capacity_share or 0) > 1]
     more = (f"out of memory: {len(over)} of {len(report.devices)} roles",) if over else ()

@@ -80,7 +80,7 @@ def _setting(tried: Tried) -> str:
 
 
 def rates(graph: Graph) -> tuple[int | None, int | None]:
-    """The samples and the tokens of a step: the size of the batch, and that times the sequence length; None where
+    """The samples and the tokens of a step: the size of the batch, and that times the sequence length; None if
     inputs have no axes of these names."""
     sizes: dict[str, int] = {}
     for value in graph.values.values():

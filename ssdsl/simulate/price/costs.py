@@ -54,7 +54,7 @@ class Costs(Protocol):
 
     def of(self, action: Action, role: Role) -> Cost:
         """The cost of an action on the slowest device of a role. A `Start` costs its message's journey, a `StartReduce`
-        its collectives, a `WaitReduce` only those behind them (gathers of the sum, the sum of tied weights), a `Wait`
+        its collectives, a `WaitReduce` only those after them (gathers of the sum, the sum of tied weights), a `Wait`
         nothing. The communication of an `Update` is that which still completes gradients."""
         ...
 

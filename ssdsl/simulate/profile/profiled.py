@@ -235,7 +235,7 @@ def gradients(facts: ProgramIndex, function: Function) -> Iterator[tuple[FlatPar
 
 
 def copies(facts: ProgramIndex, function: Function, phase: Phase) -> Iterator[tuple[str, int]]:
-    """Yields ZeRO-3's copies in a task, and the memory that it frees behind a section: (`gather`, `scatter` or `drop`,
+    """Yields ZeRO-3's copies in a task, and the memory that it frees after a section: (`gather`, `scatter` or `drop`,
     bytes). Freeing what only backward gathers is part of its `scatter`."""
     kinds = {"all_gather": "gather", "reduce_scatter": "scatter", "all_reduce": "scatter"}
     gathered = _flats(facts, function.sections)

@@ -146,7 +146,7 @@ class OpenClock:
 def open_clock(
     sketch: Sketch, values: Values, model: ModelIndex, cluster: Cluster, state: StatePrecision
 ) -> OpenClock | None:
-    """The open clock of a setting; None where its tasks are not a loop that all micro-batches share. Raises PlanError
+    """The open clock of a setting; None if its tasks are not a loop that all micro-batches share. Raises PlanError
     for an invalid plan."""
     parts = parts_of(sketch, values, model)
     if not parts:
@@ -174,7 +174,7 @@ def _call(script: nodes.Script) -> tuple[str, nodes.Call] | None:
 
 
 def _written_parts(sketch: Sketch) -> str | None:
-    """The things that the plan assigns, as the text of a list; None where there is only one, or where an `assign` is
+    """The things that the plan assigns, as the text of a list; None if there is only one, or if an `assign` is
     inside a function or a condition."""
     text, found = sketch.source.text, list[tuple[str, str]]()  # each with the text of its loop
     for s in sketch.script.statements:

@@ -45,7 +45,7 @@ def with_order(sketch: Sketch, values: Values, own: Called, schedule: Schedule) 
 
 
 def schedule_of(report: Report, room: float, share: float) -> Schedule | None:
-    """An order for the pipeline of a simulated step, of equally fast ones the one with the least memory; None where
+    """An order for the pipeline of a simulated step, of equally fast ones the one with the least memory; None if
     none is faster than that step, or stages do not run one micro-batch after another.
 
     Activations may take `room` times the memory that this share leaves for them, as measured in that step.

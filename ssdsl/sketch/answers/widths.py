@@ -130,7 +130,7 @@ class WidthFinder:
         return [frozenset(starts) for starts in found.values()]
 
     def _alone(self, sketch: Sketch, values: Values, width: int, start: int) -> Unordered | None:
-        """The functions of the plan with one stage on so many devices, behind `start` others. None where that is no
+        """The functions of the plan with one stage on so many devices, behind `start` others. None if that is no
         valid plan, or more than that."""
         known = {**sketch.overrides(values), stages_param(sketch): 1}
         key = sketch.source, tuple(sorted(known.items())), width, start
@@ -154,7 +154,7 @@ class WidthFinder:
 
 
 def _kind(found: Unordered, layers: list[cuts.Layer], micro_batches: int) -> DeviceKind:
-    """The layers of a plan with one stage. What happens to the state counts with it: behind each backward, and once a
+    """The layers of a plan with one stage. What happens to the state counts with it: after each backward, and once a
     step in equal parts for all micro-batches."""
     program, (role,) = found.program, found.program.roles
     priced = cuts.Priced(program, found.prices, layers)

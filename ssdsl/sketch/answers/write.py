@@ -39,7 +39,7 @@ def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str])
 
 def copies_for(sketch: Sketch, folder: Path) -> dict[Path, bytes]:
     """The files that the sketch uses and that a plan in this folder lacks, with their contents: a plan finds files
-    beside it. Raises PlanError where another file has the name of one."""
+    beside it. Raises PlanError if another file has the name of one."""
     own, copies = (sketch.folder or Path()).resolve(), dict[Path, bytes]()
     for path in sketch.files:
         copy, content = folder.resolve() / path.relative_to(own), path.read_bytes()
@@ -63,7 +63,7 @@ def save_plan(sketch: Sketch, text: str, file: str) -> None:
 
 
 def with_answer(text: str, call: nodes.Call, name: str, answer: str) -> str:
-    """The text of a plan with a call replaced: it calls `name`, with the answer behind its arguments. A comma behind
+    """The text of a plan with a call replaced: it calls `name`, with the answer after its arguments. A comma after
     the last of these stays the last."""
     end = call.arguments[-1].span.end
     text = f"{text[:end]}, {answer}{text[end:]}"

@@ -30,7 +30,7 @@ from ssdsl.text.source import Span
 
 def unordered(plan: Plan, sets: Mapping[str, int], cluster: Cluster, state: StatePrecision) -> "Unordered":
     """Lowers a plan without its orders. Operators with different numbers in `sets` go into different functions, as if a
-    clock named the sets. Raises PlanError where the plan cannot be lowered."""
+    clock named the sets. Raises PlanError if the plan cannot be lowered."""
     return _priced(formed(_named(plan, sets), cluster), cluster, state)
 
 
@@ -150,7 +150,7 @@ def _named(plan: Plan, sets: Mapping[str, int]) -> Plan:
 def least_of(plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool) -> Least:
     """The bounds of a plan. `halved`: an order may name halves of backwards. Then a `.wgrad` may come last and nothing
     follows it; and a backward takes as long as the shorter of whole and in halves, which keeps some values that a whole
-    one computes or gathers again. Raises PlanError where the plan cannot be lowered."""
+    one computes or gathers again. Raises PlanError if the plan cannot be lowered."""
     found = unordered(plan, _by_assignment(plan), cluster, state)
     ways = (found, found.halved()) if halved else (found,)
 

@@ -15,7 +15,7 @@ from bench.fuzz.trial import try_plan
 from ssdsl.compile import compile_plan
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.discover import discover as discovery
-from ssdsl.model.discover import kept
+from ssdsl.model.discover import rule_cache
 from ssdsl.model.discover.experiment import experiment
 from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.graph import Graph, Ref
@@ -205,7 +205,7 @@ def test_an_operator_that_ends_the_process_is_whole() -> None:
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(kept, "_in_memory", {})
+    monkeypatch.setattr(rule_cache, "_in_memory", {})
     return tmp_path
 
 
@@ -214,15 +214,15 @@ def test_what_was_found_is_kept(empty_cache: Path, monkeypatch: pytest.MonkeyPat
     started = []
     monkeypatch.setattr(discovery, "_run", lambda jobs: (started.append(jobs), ([(result, True)] * len(jobs), ""))[1])
     model_of(lambda y: own.rows(y))
-    monkeypatch.setattr(kept, "_in_memory", {})  # as in another process
+    monkeypatch.setattr(rule_cache, "_in_memory", {})  # as in another process
     _, graph = model_of(lambda y: own.rows(own.rows(y)))
     assert len(started) == 1, "equal calls are one experiment, now and later"
     assert [o.found.signature for o in graph.operators if o.found] == ["a b! -> a b!"] * 2
-    (file,) = kept.folder().iterdir()
+    (file,) = rule_cache.folder().iterdir()
     assert file.is_relative_to(empty_cache)
     _, found = json.loads(file.read_text())
     file.write_text(json.dumps(["of another implementation", found]))
-    monkeypatch.setattr(kept, "_in_memory", {})
+    monkeypatch.setattr(rule_cache, "_in_memory", {})
     model_of(lambda y: own.rows(y))
     assert len(started) == 2, "what another implementation did is not believed"
 
@@ -235,4 +235,4 @@ def test_without_processes_nothing_is_split(empty_cache: Path, monkeypatch: pyte
     _, graph = model_of(lambda y: own.rows(y))
     (result,) = [o.found for o in graph.operators if o.found]
     assert result.why_whole == "no process could be started: none left"
-    assert not kept.folder().exists(), "another time it may be different"
+    assert not rule_cache.folder().exists(), "another time it may be different"

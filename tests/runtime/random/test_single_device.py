@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ssdsl.runtime.random.counter_rng import step_keys
 from ssdsl.runtime.random.distributions import DISTRIBUTIONS
-from ssdsl.runtime.random.single_device import MANY, CannotDraw, Draws
+from ssdsl.runtime.random.single_device import FIRST_KEYS, CannotDraw, Draws
 
 SEED, STEP = 3, 4
 
@@ -22,11 +22,11 @@ def expected(number: int, count: int = 8) -> torch.Tensor:
 
 def test_draws_are_numbered_as_they_run() -> None:
     with Draws(SEED, STEP):
-        for number in range(2 * MANY + 2):
+        for number in range(2 * FIRST_KEYS + 2):
             torch.testing.assert_close(torch.rand(8), expected(number), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("skipped", [1, MANY - 1, MANY, 2 * MANY, 9 * MANY])
+@pytest.mark.parametrize("skipped", [1, FIRST_KEYS - 1, FIRST_KEYS, 2 * FIRST_KEYS, 9 * FIRST_KEYS])
 def test_draws_behind_many_that_are_not_run(skipped: int) -> None:
     """As of a model of which a rank initialises the last layers alone."""
     with Draws(SEED, STEP) as draws:

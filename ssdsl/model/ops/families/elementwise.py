@@ -15,7 +15,7 @@ def elementwise(call: TypedCall) -> Signature:
 
 
 def broadcast(shape: Shape, out: Shape) -> list[Axis]:
-    """The axes of a tensor that is broadcast to `out`. Raises Misfit where it cannot be."""
+    """The axes of a tensor that is broadcast to `out`. Raises Misfit if it cannot be."""
     shift = len(out) - len(shape)
     if shift < 0 or any(n not in (1, out[i + shift]) for i, n in enumerate(shape)):
         raise Misfit(f"{list(shape)} does not broadcast to {list(out)}")

@@ -1,6 +1,6 @@
 """The rows of operators that regroup, reorder, join or repeat elements and compute nothing."""
 
-from ssdsl.model.dims.signature import Axis, Signature, axes, kept_whole, signature, whole
+from ssdsl.model.dims.signature import Signature, axes, kept_whole, signature, whole, with_axis
 from ssdsl.model.ops.families.elementwise import broadcast
 from ssdsl.model.ops.op import Op, PartKernel, call_of, regroup
 from ssdsl.model.ops.reader import TypedCall
@@ -44,8 +44,8 @@ def unbind(call: TypedCall) -> Signature:
 
 def _picked(call: TypedCall, *, is_whole: bool) -> Signature:
     names, at = axes(call.rank), call.axis("dim")
-    given = [*names[:at], kept_whole(names[at]) if is_whole else names[at], *names[at + 1 :]]
-    return signature([given], [[*names[:at], *names[at + 1 :]]] * len(call.outputs))
+    given = with_axis(names, at, kept_whole(names[at])) if is_whole else names
+    return signature([given], [with_axis(names, at)] * len(call.outputs))
 
 
 def _reads_few(call: TypedCall) -> bool:
@@ -71,7 +71,7 @@ def repeat(call: TypedCall) -> Signature:
     """A repeated axis is repetitions x the axis before, and the latter may be split."""
     names, times = axes(call.rank), call.args[1]
     new = len(times) - len(names)
-    out: list[Axis] = [whole(f"r{i}") for i in range(new)]
+    out = [whole(f"r{i}") for i in range(new)]
     pairs = zip(names, times[new:], strict=True)
     out += [n if k == 1 else (*whole(f"r{i}", k), *n) for i, (n, k) in enumerate(pairs, new)]
     return signature([names], [out])
@@ -87,9 +87,8 @@ def diagonal(call: TypedCall) -> Signature:
 def unfold(call: TypedCall) -> Signature:
     """Windows along one axis, each as a new last axis."""
     names, at = axes(call.rank), call.axis("dimension")
-    given = [kept_whole(n) if i == at else n for i, n in enumerate(names)]
-    out = [whole(f"windows{i}") if i == at else n for i, n in enumerate(names)]
-    return signature([given], [[*out, whole("inside")]])
+    given = with_axis(names, at, kept_whole(names[at]))
+    return signature([given], [[*with_axis(names, at, whole(f"windows{at}")), whole("inside")]])
 
 
 def cat(call: TypedCall) -> Signature:
@@ -99,15 +98,12 @@ def cat(call: TypedCall) -> Signature:
     """
     rank = len(call.result)
     names, at = axes(rank), call.axis("dim", rank)
-
-    def joined(axis: Axis) -> list[Axis]:
-        return [axis if i == at else n for i, n in enumerate(names)]
-
     if at == 0 and len(set(call.shapes)) == 1:  # halves of a head, which rotation joins, remain one dimension
-        return signature([names] * len(call.inputs), [joined((*whole("which", len(call.inputs)), *names[at]))])
+        joined = (*whole("which", len(call.inputs)), *names[at])
+        return signature([names] * len(call.inputs), [with_axis(names, at, joined)])
     parts = [whole(f"p{k}") for k in range(len(call.inputs))]
-    rows = [joined(p) if len(s) == rank else [p] for p, s in zip(parts, call.shapes, strict=True)]
-    return signature(rows, [joined(whole("whole"))])
+    rows = [with_axis(names, at, p) if len(s) == rank else [p] for p, s in zip(parts, call.shapes, strict=True)]
+    return signature(rows, [with_axis(names, at, whole("whole"))])
 
 
 def stack(call: TypedCall) -> Signature:
@@ -118,20 +114,17 @@ def stack(call: TypedCall) -> Signature:
 def split(call: TypedCall) -> Signature:
     """Equal parts: the axis is parts x the size of a part, and the latter may be split. Unequal ones: it is whole."""
     names, at = axes(call.rank), call.axis("dim")
-
-    def instead(axis: Axis) -> list[Axis]:
-        return [axis if i == at else n for i, n in enumerate(names)]
-
     if len({t.shape[at] for t in call.outputs}) > 1:
-        outs = [instead(whole(f"p{k}")) for k in range(len(call.outputs))]
-        return signature([instead(kept_whole(names[at]))], outs)
-    return signature([instead((*whole("which", len(call.outputs)), *names[at]))], [names] * len(call.outputs))
+        outs = [with_axis(names, at, whole(f"p{k}")) for k in range(len(call.outputs))]
+        return signature([with_axis(names, at, kept_whole(names[at]))], outs)
+    given = with_axis(names, at, (*whole("which", len(call.outputs)), *names[at]))
+    return signature([given], [names] * len(call.outputs))
 
 
 def glu(call: TypedCall) -> Signature:
     """One half of an axis gates the other: the axis is 2 x the rest, and the rest may be split."""
     names, at = axes(call.rank), call.axis("dim")
-    return signature([[(*whole("half", 2), *n) if i == at else n for i, n in enumerate(names)]], [names])
+    return signature([with_axis(names, at, (*whole("half", 2), *names[at]))], [names])
 
 
 SELECT_PART = PartKernel(("self", "dim"), call_of("select_part", "self dim index start size"))

@@ -6,7 +6,7 @@ A kernel merges the parts of running sums, and of the largest elements.
 from collections.abc import Callable
 
 from ssdsl.model.dims.signature import Signature, axes, combined, signature, whole, whole_axes
-from ssdsl.model.ops.families.whole import behind
+from ssdsl.model.ops.families.whole import axes_after
 from ssdsl.model.ops.op import Op, PartKernel, Rule, call_of
 from ssdsl.model.ops.reader import TypedCall
 
@@ -22,7 +22,7 @@ def along(dims_of: Callable[[TypedCall], object]) -> Rule:
         chosen = dims if isinstance(dims, tuple) else (0 if dims is None else dims,)
         along = {int(d) % call.rank for d in chosen}
         given = [whole(a[0].name) if i in along else a for i, a in enumerate(axes(call.rank))]
-        return signature([given] * len(call.inputs), [behind(given, call.shape, call.result)] * len(call.outputs))
+        return signature([given] * len(call.inputs), [axes_after(given, call.shape, call.result)] * len(call.outputs))
 
     return rule
 

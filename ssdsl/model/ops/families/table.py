@@ -14,6 +14,7 @@ from ssdsl.model.dims.signature import (
     signature,
     whole,
     whole_axes,
+    with_axis,
 )
 from ssdsl.model.ops.families.reduce import UNMERGED
 from ssdsl.model.ops.families.whole import all_whole
@@ -51,8 +52,8 @@ def index(call: TypedCall) -> Signature:
 
 def index_select(call: TypedCall) -> Signature:
     names, at = axes(call.rank), call.axis("dim")
-    given = [*names[:at], _read(call, names[at]), *names[at + 1 :]]
-    return signature([given, [free("i")]], [[*names[:at], free("i"), *names[at + 1 :]]])
+    given = with_axis(names, at, _read(call, names[at]))
+    return signature([given, [free("i")]], [with_axis(names, at, free("i"))])
 
 
 def _read(call: TypedCall, axis: Axis) -> Axis:
@@ -141,7 +142,7 @@ def _scatter(*, selects: bool = False) -> Rule:
             if len(shape) == rank:
                 rows.append(_row(alike, at, f"b{number}"))
             elif selects and len(shape) == rank - 1:
-                rows.append([*names[:at], *names[at + 1 :]])
+                rows.append(with_axis(names, at))
             else:
                 rows.append([whole(f"i{number}")] if shape else [])
         return signature(rows, [names])

@@ -26,7 +26,7 @@ def kept(made: Shape, shapes: Sequence[Shape], given: Sequence[Sequence[Axis]], 
     return [a if n == m else b for a, b, n, m in zip(given[most], new, shapes[most], made, strict=True)]
 
 
-def behind(given: Sequence[Axis], before: Shape, after: Shape) -> list[Axis]:
+def axes_after(given: Sequence[Axis], before: Shape, after: Shape) -> list[Axis]:
     """The axes of a result, which are those of the input in the same order; one of another size is new, and whole."""
     pairs = enumerate(zip(given, before, after, strict=True))
     return [axis if n == m else whole(f"new{i}") for i, (axis, n, m) in pairs]

@@ -1,4 +1,4 @@
-"""Grids of features that points read by interpolation, and decoders of what they read."""
+"""GA-Planes: grids of features that points read by interpolation, and decoders that make one number of features."""
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ class GaPlanesNet(nn.Module):
         super().__init__()
         self.segments = size.task == "segmentation"
         self.grids = Grids(size)
-        self.decoder = {"linear": LinearDecoder, "convex": Gate, "relu": Relu}[size.decoder](size)
+        self.decoder = {"linear": LinearDecoder, "convex": ConvexDecoder, "relu": ReluDecoder}[size.decoder](size)
 
     def forward(self, points: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         y = self.decoder(self.grids(points), points)
@@ -88,8 +88,12 @@ class LinearDecoder(nn.Module):
         return self.sum(features).squeeze(1)
 
 
-class Gate(nn.Module):
-    """The mean of sums of features with weights, each where another sum, of fixed features and weights, is positive."""
+class ConvexDecoder(nn.Module):
+    """The mean over units of `w @ f`, each counted only if its gate `g @ f0` is positive.
+
+    Features `f` and weights `w` are trained; `f0` and `g` are fixed random numbers, so the result is linear in `w`, and
+    in sums of features `f`.
+    """
 
     gates: torch.Tensor
 
@@ -103,7 +107,7 @@ class Gate(nn.Module):
         return (self.sums(features) * is_open).mean(dim=1)
 
 
-class Relu(nn.Module):
+class ReluDecoder(nn.Module):
     """A layer of ReLU and a sum with weights."""
 
     def __init__(self, size: GaPlanes) -> None:

@@ -1,4 +1,4 @@
-"""The cache of experiments' results: in memory, and for the next process in the user's cache folder."""
+"""Caches the rules that experiments found: in memory, and for the next process in the user's cache folder."""
 
 import contextlib
 import hashlib
@@ -14,17 +14,17 @@ from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.discover.defined import implementation
 from ssdsl.model.discover.found import FoundRule
 
-VERSION = 2  # of the experiments: results of other versions are not used
+VERSION = 2  # of the experiments: rules of other versions are not used
 _in_memory: dict[str, FoundRule] = {}
 
 
 def folder() -> Path:
-    """The folder in which results are kept: `$XDG_CACHE_HOME/ssdsl/operators`, by default in `~/.cache`."""
+    """The folder of the cache: `$XDG_CACHE_HOME/ssdsl/operators`, by default in `~/.cache`."""
     return cache_folder("operators")
 
 
 def key_of(call: CapturedCall, given: Sequence[Tensor]) -> str | None:
-    """The key of a result: the operator, its implementation, arguments, shapes and dtypes; None if the implementation
+    """The key of a rule: the operator, its implementation, arguments, shapes and dtypes; None if the implementation
     is unknown."""
     code = implementation(call.target)
     if code is None:
@@ -34,8 +34,8 @@ def key_of(call: CapturedCall, given: Sequence[Tensor]) -> str | None:
     return repr((VERSION, call.target.name(), code, arguments, tensors))
 
 
-def known(key: str) -> FoundRule | None:
-    """The cached result for a key, or None."""
+def cached_rule(key: str) -> FoundRule | None:
+    """The cached rule for a key, or None."""
     if key in _in_memory:
         return _in_memory[key]
     try:
@@ -48,8 +48,8 @@ def known(key: str) -> FoundRule | None:
     return found
 
 
-def keep(key: str, found: FoundRule) -> None:
-    """Keeps a result; if no file can be written, for this process only."""
+def cache_rule(key: str, found: FoundRule) -> None:
+    """Puts a rule into the cache; if no file can be written, for this process only."""
     _in_memory[key] = found
     path = _path(key)
     with contextlib.suppress(OSError):
