@@ -464,12 +464,18 @@ def convolutions(p: Probe) -> Results:
         F.conv2d(w(2, 4, 8, 4), w(6, 4, 2, 2), w(6), stride=2),
         F.conv2d(w(2, 4, 7, 4), w(6, 4, 2, 2), w(6), stride=2),
         F.conv2d(w(2, 4, 6, 6), w(4, 1, 3, 3), w(4), groups=4, padding=1),
+        F.conv1d(w(2, 4, 6), w(8, 1, 3), w(8), padding="same", groups=4),
+        F.conv2d(w(2, 8, 6, 6), w(12, 2, 3, 3), w(12), groups=4, padding=1),
+        F.conv3d(w(2, 4, 4, 4, 4), w(4, 2, 2, 2, 2), groups=2),
+        F.conv2d(w(4, 6, 6), w(8, 1, 3, 3), w(8), groups=4),
         F.conv2d(w(4, 6, 6), w(8, 4, 3, 3), w(8)),
         F.conv2d(w(2, 4, 8, 4) * 2, w(6, 4, 2, 2), w(6), stride=2),
         F.conv_transpose1d(w(2, 4, 6), w(4, 8, 3), w(8)),
         F.conv_transpose2d(w(2, 4, 6, 6), w(4, 6, 2, 2), w(6), stride=2),
         F.conv_transpose2d(w(2, 4, 6, 6), w(4, 3, 2, 2), w(6), stride=2, groups=2),
+        F.conv_transpose1d(w(2, 4, 6), w(4, 2, 3), w(8), groups=4),
         F.conv_transpose3d(w(2, 2, 4, 4, 4), w(2, 4, 2, 2, 2), w(4), stride=2),
+        F.conv_transpose3d(w(2, 4, 4, 4, 4), w(4, 1, 2, 2, 2), stride=2, groups=4),
     ]
 
 
