@@ -383,6 +383,42 @@ def test_a_page_is_refused_before_the_capture(
     assert done.returncode == 1 and "E0125" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "capture {model} -o {file}.graph",
+        "simulate data_parallel -m {model} --html {file}",
+        "simulate data_parallel -m {model} --trace {file}",
+        "sweep data_parallel -m {model} --set D=1,2 --html {file}",
+        "search data_parallel -m {model} -o {file} --tries 3",
+        *(f"launch data.py --{form} --nodes 2 -o {{file}}" for form in ("slurm", "kubernetes", "ray", "torchrun")),
+        "launch data.py --torchrun -o {file}",
+    ],
+)
+def test_a_command_replaces_what_it_has_written(
+    words: str, here: Callable[..., Done], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.py").write_text("")
+    given = words.format(model=model, file="file").split()
+    for _ in range(2):
+        done = here(*given)
+        assert done.returncode == 0, done.stderr
+    (written,) = tmp_path.glob("file*")
+    written.write_text("mine")
+    done = here(*given)
+    assert done.returncode == 1 and "E0125" in done.stderr
+    assert written.read_text() == "mine"
+
+
+def test_a_search_saves_into_its_own_plan(here: Callable[..., Done], model: str, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.ssp"
+    plan.write_text("param D = 1 in [1, 2]\nmesh gpus(dp = D)\nsplit model by batch into dp\nassign model to gpus\n")
+    done = here("search", str(plan), "-m", model, "-o", str(plan))
+    assert done.returncode == 0, done.stderr
+    assert "# D = " in plan.read_text()
+
+
 def test_a_new_run_does_not_save_among_checkpoints_of_another(
     here: Callable[..., Done], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

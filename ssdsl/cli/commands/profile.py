@@ -10,7 +10,7 @@ from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, parsed, worded
 from ssdsl.cli.terminal import talk
 from ssdsl.cli.training import check_optimizer, compared, train, workplace
-from ssdsl.lang.save import check_folder
+from ssdsl.lang.save import Mark, check_file
 
 if TYPE_CHECKING:
     from ssdsl.run.results import RunResult
@@ -50,7 +50,7 @@ def profile(
     from ssdsl.simulate.profile.profile import merged
     from ssdsl.simulate.profile.read_costs import lacking, read_costs, write_profile
 
-    check_folder(out)
+    check_file(out, Mark.COSTS)
     overrides = settings(set_)
     chosen = [_chosen(words) for words in plans]
     sources = [parsed(plan) for plan, _ in chosen]
