@@ -136,7 +136,7 @@ Fp32Grads = Annotated[
 ]
 AnyOptimizer = Annotated[str, typer.Option("--optimizer", help="Optimizer from torch.optim, by its name.")]
 LearningRate = Annotated[float, typer.Option("--lr", min=0, help="The optimizer's learning rate.")]
-Clip = Annotated[float | None, typer.Option(min=0, help="The largest norm of all gradients together.")]
+Clip = Annotated[float | None, typer.Option(min=1e-12, help="The largest norm of all gradients together.")]
 Accumulate = Annotated[int, typer.Option(min=1, metavar="N", help="Add up the gradients of N batches for one step.")]
 EvalData = Annotated[
     str | None,

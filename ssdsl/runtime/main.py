@@ -87,7 +87,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     known, kinds = {option.name: option for option in fields(Training)}, get_type_hints(Training)
-    own = {"optimizer": {"type": str.lower, "choices": sorted(optimizers())}}
+    own = {"optimizer": {"type": str.lower, "choices": sorted(optimizers())}, "clip": {"type": _norm}}
 
     def add(names: str) -> None:
         for name in names.split():
@@ -109,6 +109,16 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return int(text)
+
+
+def _norm(text: str) -> float:
+    try:
+        norm = float(text)
+    except ValueError:
+        norm = 0.0
+    if not norm > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return norm
 
 
 def _loader(engine: Engine, spec: str, seed: int, *, evaluate: bool = False) -> Loader:

@@ -299,6 +299,11 @@ def test_a_resumed_run_without_steps_left_says_so(
 RUN = "run data_parallel --model gpt"
 
 
+def test_a_norm_of_zero_is_refused_before_the_model_is_loaded(here: Callable[..., Done]) -> None:
+    done = here(*RUN.split(), "--clip", "0")
+    assert done.returncode == 2 and "'--clip'" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

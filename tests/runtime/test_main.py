@@ -22,6 +22,14 @@ def test_an_optimizer_that_torch_does_not_have_is_refused_before_the_ranks_meet(
     assert "invalid choice: 'adamv' (choose from" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("given", ["--clip=0", "--clip=-1", "--clip=nan", "--clip=one"])
+def test_a_norm_is_positive(given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["main.py", given])
+    with pytest.raises(SystemExit):
+        _options()
+    assert f"'{given.removeprefix('--clip=')}' is not a positive number" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("given", ["--steps=0", "--save-every=0", "--accumulate=two", "--keep=-1"])
 def test_a_count_is_at_least_one(
     given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -36,6 +36,8 @@ def profile(
     set_: options.Set,
     steps: Steps = 12,
     seed: options.Seed = 0,
+    device: options.OnDevice = "cpu",
+    backend: options.WithBackend = None,
     precision: options.WithPrecision = None,
     optimizer: options.AnyOptimizer = "adamw",
     processes: options.Processes = None,
@@ -64,7 +66,7 @@ def profile(
         if known is not None and not lacking(program.program, known):
             talk.print(f"{worded(program)}: the profile has all that it needs", highlight=False, markup=False)
             continue
-        training = Training(steps, seed, optimizer=optimizer, record=True, timeout_s=timeout)
+        training = Training(steps, seed, device, optimizer, record=True, timeout_s=timeout, backend=backend)
         with workplace(None) as folder:
             result = train(compared(loaded), program, training, folder, processes, False)
         profiles.append(_recorded(known, program, result, Path(out)))
