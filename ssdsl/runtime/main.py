@@ -87,7 +87,10 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     known, kinds = {option.name: option for option in fields(Training)}, get_type_hints(Training)
-    own = {"optimizer": {"type": str.lower, "choices": sorted(optimizers())}, "clip": {"type": _norm}}
+    own: dict[str, dict[str, Any]] = {
+        "optimizer": {"type": str.lower, "choices": sorted(optimizers())},
+        "clip": {"type": _norm},
+    }
 
     def add(names: str) -> None:
         for name in names.split():

@@ -108,7 +108,7 @@ def test_one_that_looks_at_whole_weights_needs_them_whole() -> None:
 def test_one_that_refuses_sparse_gradients_is_refused_where_one_device_has_them() -> None:
     for make in (torch.optim.AdamW, torch.optim.RMSprop):
         with pytest.raises(EngineError, match="the gradients of `w` are sparse"):
-            Optimizer(make, [], ["w"], None, {"lr": 0.1}, ["w"])
+            Optimizer(make, [], {"w": ["w"]}, None, {"lr": 0.1}, ["w"])
     assert not refuses_sparse(torch.optim.SGD, {"lr": 0.1})
 
 
@@ -243,6 +243,14 @@ def test_an_overflow_leaves_out_the_update_that_its_gradients_are_for() -> None:
         return steps
 
     assert on_ranks("data", work, "fp16") == [[0, 0, 0, 0, 1]] * 2
+
+
+def test_a_pattern_may_match_any_name_of_a_tied_weight() -> None:
+    def work(engine: Engine) -> list[list[float]]:
+        made = engine.optimizer(torch.optim.SGD, lr=0.1, groups={"head.weight": {"lr": 0.5}})
+        return [[group["lr"], len(group["params"])] for group in made.param_groups]
+
+    assert on_ranks("data", work)[0][0] == [0.5, 1]  # its first name is `emb.weight`
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------

@@ -91,9 +91,9 @@ class Optimizer:
     """This rank's optimizer, with the same number of parameter groups on each rank: one per entry of `groups`, then the
     rest.
 
-    A key of `groups` has patterns of names (`"*.bias|*norm*"`); a weight belongs to the first that matches. `names` are
-    those of all trained weights, on any rank; `sparse` are those whose gradients are sparse on one device. Raises
-    EngineError for a pattern that matches none; for an optimizer that cannot step on the parts of weights or on the
+    A key of `groups` has patterns of names (`"*.bias|*norm*"`); a weight belongs to the first that matches one of its
+    names. `names` has all names of each trained weight, on any rank, by the first; `sparse` are those whose gradients
+    are sparse on one device. Raises EngineError for a pattern that matches none; for an optimizer that cannot step on the parts of weights or on the
     weights that this rank has, takes no sparse gradients, or does not take the options.
     """
 
@@ -101,7 +101,7 @@ class Optimizer:
         self,
         make: Make,
         weights: Sequence[OptimizedParam],
-        names: Sequence[str],
+        names: Mapping[str, Sequence[str]],
         groups: Groups | None,
         options: Mapping[str, Any],
         sparse: Sequence[str] = (),
@@ -109,9 +109,9 @@ class Optimizer:
         groups = groups or {}
         _check_form(make, groups)
         self.weights, self.keys = weights, [*groups, None]
-        self.chosen = {name: _group_of(name, groups) for name in names}
+        self.chosen = {name: _group_of(known, groups) for name, known in names.items()}
         for key in groups:
-            _check_used(key, self.chosen)
+            _check_used(key, self.chosen, names)
         for used in dict.fromkeys(self.chosen.values()):
             mine = [w for w in weights if self.chosen[w.name] == used]
             _check(make, mine, self._elsewhere(used), options, groups.get(used or "", {}))
@@ -152,8 +152,9 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _group_of(name: str, groups: Groups) -> str | None:
-    return next((key for key in groups if any(fnmatchcase(name, p.strip()) for p in key.split("|"))), None)
+def _group_of(names: Sequence[str], groups: Groups) -> str | None:
+    """The first key of which a pattern matches one of a weight's names."""
+    return next((k for k in groups if any(fnmatchcase(n, p.strip()) for p in k.split("|") for n in names)), None)
 
 
 # -- checks --------------------------------------------------------------------------------------------------------
@@ -173,11 +174,11 @@ def _check_form(make: Any, groups: Any) -> None:
         )
 
 
-def _check_used(key: str, chosen: Mapping[str, str | None]) -> None:
+def _check_used(key: str, chosen: Mapping[str, str | None], names: Mapping[str, Sequence[str]]) -> None:
     """Raises EngineError for a pattern that matches no trained weight."""
     if key in chosen.values():
         return
-    taken = next((name for name in chosen if _group_of(name, {key: {}}) is not None), None)
+    taken = next((name for name in chosen if _group_of(names[name], {key: {}}) is not None), None)
     if taken is not None:
         reason = f"`{key}`: all weights that fit it are in groups before it, as is `{taken}` in `{chosen[taken]}`"
         raise EngineError(reason, "put the narrower pattern first: a weight belongs to the first that fits")
