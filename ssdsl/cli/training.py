@@ -164,13 +164,12 @@ def workplace(out: str | None, nodes: "Nodes | None" = None) -> Iterator[Path]:
     Each of several nodes has its own folder inside that of `--out`, because they may share a disk.
     """
     from ssdsl.run.failures import writing
-    from ssdsl.run.one_run import one_run
+    from ssdsl.run.one_run import one_run, temporary_run
 
     with ExitStack() as stack:
         if out is None:
             with writing(Path(os.environ.get("TMPDIR", "/tmp"))):
-                kept = tempfile.TemporaryDirectory(prefix="ssdsl-", ignore_cleanup_errors=True)
-            folder = Path(stack.enter_context(kept))
+                folder = stack.enter_context(temporary_run())
         else:
             folder = Path(out).resolve()
             if nodes is not None and nodes.count > 1:

@@ -93,8 +93,8 @@ class Optimizer:
 
     A key of `groups` has patterns of names (`"*.bias|*norm*"`); a weight belongs to the first that matches one of its
     names. `names` has all names of each trained weight, on any rank, by the first; `sparse` are those whose gradients
-    are sparse on one device. Raises EngineError for a pattern that matches none; for an optimizer that cannot step on the parts of weights or on the
-    weights that this rank has, takes no sparse gradients, or does not take the options.
+    are sparse on one device. Raises EngineError for a pattern that matches none; for an optimizer that cannot step on
+    the parts of weights or on the weights that this rank has, takes no sparse gradients, or does not take the options.
     """
 
     def __init__(
