@@ -416,12 +416,19 @@ def complex_numbers(p: Probe) -> Results:
 
 
 def matrices(p: Probe) -> Results:
-    x = p.buffer(lambda: torch.eye(3) * 6) + p.weight(4, 2, 3, 3)
+    w = p.weight
+    x = p.buffer(lambda: torch.eye(3) * 6) + w(4, 2, 3, 3)
     symmetric = x + x.mT
     return [
         torch.linalg.inv_ex(x)[0],
         torch.linalg.cholesky_ex(symmetric)[0],
         *(torch.linalg.eigh(symmetric)[0], *torch.linalg.qr(x)),
+        *(torch.linalg.inv(x), torch.linalg.cholesky(symmetric), torch.linalg.lu_factor(x)[0]),
+        *(torch.linalg.solve(x, w(4, 2, 3, 2)), torch.linalg.solve(x, w(4, 2, 3)), torch.linalg.solve(x, w(2, 3, 2))),
+        *(torch.linalg.svdvals(x), torch.linalg.det(x), torch.linalg.slogdet(x)[1]),
+        torch.lu_solve(w(4, 2, 3, 2), *torch.linalg.lu_factor(x)),
+        torch.linalg.householder_product(x / 9, w(4, 2, 3)),
+        torch.cholesky_inverse(torch.linalg.cholesky(symmetric)),
         torch.linalg.matrix_exp(x / 4),
         torch.linalg.solve_triangular(x, p.weight(4, 2, 3, 2), upper=True),
         torch.linalg.solve_triangular(x, p.weight(2, 3, 2), upper=True),
