@@ -141,7 +141,7 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
     batches: Iterator[Batch] = loader.epochs() if loader is not None else _cycle(own, engine.micro_steps)
     observers = _observers(engine, options)
     steps: list[ObservedStep] = []
-    first = engine.steps
+    first = engine.updates
     for number in range(first, options.steps):
         with ExitStack() as around:
             for observer in observers:

@@ -80,6 +80,11 @@ class Engine:
         """The number of ranks."""
         return int(self.table.world_size)
 
+    @property
+    def updates(self) -> int:
+        """The number of steps, with those that an overflow in float16 has left out: what a loop counts."""
+        return self.steps + (self.scaler.skipped if self.scaler is not None else 0)
+
     # -- what is trained -----------------------------------------------------------------------------------------------
 
     def held(self) -> list[LocalTensor]:
