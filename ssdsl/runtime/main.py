@@ -137,6 +137,8 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
     make_optimizer(engine, options.optimizer, options.lr)
     loader = _loader(engine, options.data, options.seed) if options.data is not None else None
     judges = _loader(engine, options.eval_data, options.seed, evaluate=True) if options.eval_data is not None else None
+    if judges is not None and judges.left_out and options.out is None and engine.rank == 0:
+        print(f"evaluation leaves out the last {judges.left_out} samples, which fill no batch of {judges.batch_size}")
     _resume(engine, options)
     batches: Iterator[Batch] = loader.epochs() if loader is not None else _cycle(own, engine.micro_steps)
     observers = _observers(engine, options)

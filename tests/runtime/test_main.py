@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from ssdsl.runtime.main import _options
+from ssdsl.runtime.main import _options, _train
 from ssdsl.runtime.step.observers import ObservedStep, ProgressObserver
 from ssdsl.runtime.train.engine import Engine
 from tests.train.conftest import batches, on_ranks
@@ -54,3 +54,19 @@ def test_a_step_is_printed_with_its_evaluation(capsys: pytest.CaptureFixture[str
         "step 0  loss 2.000000  lr 0.5  10.0 ms",
         "step 1  loss 1.500000  lr 0.5  10.0 ms  evaluation 1.250000",
     ]
+
+
+def test_samples_that_are_not_evaluated_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["main.py", "--eval-data", "own.py:samples"])
+    options = _options()
+    options.steps = 0
+
+    def work(engine: Engine) -> None:
+        loader = engine.loader([{}] * 29, 12)  # the program of this engine does not evaluate
+        monkeypatch.setattr("ssdsl.runtime.main._loader", lambda *_, **__: loader)
+        _train(engine, batches(1), options, 0)
+
+    on_ranks("one", work)
+    assert "leaves out the last 5 samples, which fill no batch of 12" in capsys.readouterr().out
