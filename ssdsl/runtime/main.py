@@ -35,7 +35,7 @@ from .step.observers import Dump, ObservedStep, Observer, ProfileObserver, Progr
 from .train.engine import Engine
 from .train.engine_checkpoints import is_of_run
 from .train.log import peak_memory_bytes
-from .train.optimizer import optimizers, own_options
+from .train.optimizer import asked_optimizer, optimizers, own_options
 from .train.precision import without_tf32
 from .train.programs import InFolder
 
@@ -87,10 +87,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     known, kinds = {option.name: option for option in fields(Training)}, get_type_hints(Training)
-    own: dict[str, dict[str, Any]] = {
-        "optimizer": {"type": str.lower, "choices": sorted(optimizers())},
-        "clip": {"type": _norm},
-    }
+    own: dict[str, dict[str, Any]] = {"optimizer": {"type": _optimizer}, "clip": {"type": _norm}}
 
     def add(names: str) -> None:
         for name in names.split():
@@ -112,6 +109,14 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return int(text)
+
+
+def _optimizer(text: str) -> str:
+    try:
+        asked_optimizer(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _norm(text: str) -> float:
@@ -208,8 +213,8 @@ def _unlike(folder: Path, options: argparse.Namespace) -> str | None:
         return str(EngineError(reason, "give a folder that `--save` wrote to; a script loads weights by `engine.load`"))
     if facts["data"] and options.data is None:
         return str(EngineError(f"the run that saved `{folder}` had data of its own", "give its --data too"))
-    saved, name = (facts.get("optimizer") or {}).get("class"), options.optimizer
-    if saved is None or saved.lower() not in optimizers() or saved.lower() == name.lower():
+    saved, (name, _, _) = (facts.get("optimizer") or {}).get("class"), asked_optimizer(options.optimizer)
+    if saved is None or saved.lower() not in optimizers() or saved.lower() == name:
         return None
     reason = f"`{folder}` was saved with the state of {saved}, and --optimizer is {name}"
     return str(EngineError(reason, f"give --optimizer {saved.lower()}, or another folder with --resume"))
@@ -241,10 +246,11 @@ def _report(
     return report
 
 
-def make_optimizer(engine: Engine, name: str, lr: float) -> None:
-    """Gives the engine an optimizer of torch.optim by its name, with torch's own options."""
+def make_optimizer(engine: Engine, asked: str, lr: float) -> None:
+    """Gives the engine an optimizer of torch.optim (`asked_optimizer`), with torch's own defaults."""
     are_real = engine.control.vote(more=not any(w.parameter.is_complex() for w in engine.ending.weights))
-    engine.optimizer(optimizers()[name.lower()], lr=lr, **own_options(name, are_real=are_real))
+    name, make, options = asked_optimizer(asked)
+    engine.optimizer(make, lr=lr, **{**own_options(name, are_real=are_real), **options})
 
 
 def _timed_step(engine: Engine, batches: Iterator[Batch], options: argparse.Namespace) -> tuple[float, float]:

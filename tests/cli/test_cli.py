@@ -356,6 +356,8 @@ def test_a_profile_refuses_its_file_and_optimizer_before_it_trains(
     assert done.returncode == 1 and "E0125" in done.stderr
     done = here(*words, str(tmp_path / "times.json"), "--optimizer", "adamm")
     assert done.returncode == 2 and "adamm" in done.stderr
+    done = here(*words, str(tmp_path / "times.json"), "--optimizer", "sgd,momentun=0.9")
+    assert done.returncode == 2 and "momentun" in done.stderr
 
 
 def test_a_profile_of_several_runs_has_their_medians(

@@ -5,21 +5,41 @@ import sys
 import pytest
 import torch
 
-from ssdsl.runtime.main import _options, _train
+from ssdsl.runtime.main import _options, _train, make_optimizer
 from ssdsl.runtime.step.observers import ObservedStep, ProgressObserver
 from ssdsl.runtime.train.engine import Engine
 from tests.train.conftest import batches, on_ranks
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("adamv", "there is no optimizer `adamv`: torch.optim has"),
+        ("adamw,weight_dekay=0.1", "AdamW does not take `weight_dekay=0.1`"),
+        ("adamw,weight_decay=-1", "AdamW does not take `weight_decay=-1`"),
+        ("sgd,0.9", "`0.9` is not NAME=VALUE"),
+        ("sgd,momentum=m", "`momentum=m` is not NAME=VALUE"),
+        ("sgd,lr=0.1", "give the learning rate by --lr"),
+    ],
+)
 def test_an_optimizer_that_torch_does_not_have_is_refused_before_the_ranks_meet(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    asked: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["main.py", "--optimizer", "AdamW"])
-    assert _options().optimizer == "adamw"
-    monkeypatch.setattr(sys, "argv", ["main.py", "--optimizer", "adamv"])
+    monkeypatch.setattr(sys, "argv", ["main.py", "--optimizer", "AdamW,betas=(0.9,0.95)"])
+    assert _options().optimizer == "AdamW,betas=(0.9,0.95)"
+    monkeypatch.setattr(sys, "argv", ["main.py", "--optimizer", asked])
     with pytest.raises(SystemExit):
         _options()
-    assert "invalid choice: 'adamv' (choose from" in capsys.readouterr().err
+    assert said in capsys.readouterr().err
+
+
+def test_an_optimizer_gets_its_options() -> None:
+    def work(engine: Engine) -> object:
+        make_optimizer(engine, "sgd,momentum=0.9,nesterov=True", 0.1)
+        group = engine.optim.param_groups[0]
+        return group["lr"], group["momentum"], group["nesterov"]
+
+    assert on_ranks("one", work) == [(0.1, 0.9, True)]
 
 
 @pytest.mark.parametrize("given", ["--clip=0", "--clip=-1", "--clip=nan", "--clip=one"])

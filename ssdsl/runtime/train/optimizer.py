@@ -6,6 +6,7 @@ a whole (Adafactor, Muon) does not, and one that looks at all weights together (
 needs all of them on each rank. Trial steps on small tensors tell them apart.
 """
 
+import ast
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,34 @@ def optimizers() -> dict[str, Make]:
     """The optimizers of torch.optim by their names in lower case."""
     kinds = [v for v in vars(torch.optim).values() if isinstance(v, type) and issubclass(v, torch.optim.Optimizer)]
     return {kind.__name__.lower(): kind for kind in kinds if kind is not torch.optim.Optimizer}
+
+
+def asked_optimizer(text: str) -> tuple[str, Make, dict[str, Any]]:
+    """The name in lower case, the class and the options of an optimizer of torch.optim, as a command line gives them.
+
+    Raises ValueError with the reason where torch has none such, or does not take the options.
+
+    >>> name, make, options = asked_optimizer("AdamW,weight_decay=0.1,betas=(0.9,0.95)")
+    >>> name, make.__name__, options
+    ('adamw', 'AdamW', {'weight_decay': 0.1, 'betas': (0.9, 0.95)})
+    """
+    name, _, rest = text.partition(",")
+    if (make := optimizers().get(name.lower())) is None:
+        raise ValueError(f"there is no optimizer `{name}`: torch.optim has {', '.join(optimizers())}")
+    try:
+        call = ast.parse(f"{name}({rest})", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args:
+            raise ValueError(rest)
+        options = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    except (SyntaxError, ValueError):
+        raise ValueError(f"`{rest}` is not NAME=VALUE,..., as in adamw,weight_decay=0.1,betas=(0.9,0.95)") from None
+    if "lr" in options:
+        raise ValueError("give the learning rate by --lr")
+    try:
+        make([torch.nn.Parameter(torch.zeros(2, 2))], **options)
+    except Exception as error:
+        raise ValueError(f"{make.__name__} does not take `{rest}`: {error}") from None
+    return name.lower(), make, options
 
 
 def own_options(name: str, *, are_real: bool) -> dict[str, Any]:
