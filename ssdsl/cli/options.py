@@ -135,9 +135,16 @@ Masters = Annotated[
 Fp32Grads = Annotated[
     bool, typer.Option("--fp32-grads", help="Gradients of weights in 16 bits are added up and reduced in float32.")
 ]
-AnyOptimizer = Annotated[str, typer.Option("--optimizer", help="Optimizer from torch.optim, by its name.")]
+AnyOptimizer = Annotated[
+    str,
+    typer.Option(
+        "--optimizer",
+        metavar="NAME[,OPTION=VALUE]...",
+        help="Optimizer from torch.optim, by its name, as sgd,momentum=0.9 or adamw,betas=(0.9,0.95).",
+    ),
+]
 LearningRate = Annotated[float, typer.Option("--lr", min=0, help="The optimizer's learning rate.")]
-Clip = Annotated[float | None, typer.Option(min=0, help="The largest norm of all gradients together.")]
+Clip = Annotated[float | None, typer.Option(min=1e-12, help="The largest norm of all gradients together.")]
 Accumulate = Annotated[int, typer.Option(min=1, metavar="N", help="Add up the gradients of N batches for one step.")]
 EvalData = Annotated[
     str | None,

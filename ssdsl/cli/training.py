@@ -71,14 +71,18 @@ def compared(loaded: LoadedPlan) -> LoadedPlan:
     return replace(loaded, captured=replace(loaded.captured, comparison=str(comparison), built=loaded.model))
 
 
-def check_optimizer(name: str) -> None:
-    """Raises typer.BadParameter for an optimizer that torch does not have."""
+def check_optimizer(asked: str) -> None:
+    """Raises typer.BadParameter for an optimizer that torch does not have, and for options that it does not take."""
     from ssdsl.lang.suggest import suggest
-    from ssdsl.runtime.train.optimizer import optimizers
+    from ssdsl.runtime.train.optimizer import asked_optimizer, optimizers
 
-    if name.lower() not in (known := optimizers()):
-        hint = suggest(name.lower(), known) or f"torch.optim has {', '.join(known)}"
+    name = asked.partition(",")[0]
+    if name.lower() not in (known := optimizers()) and (hint := suggest(name.lower(), known)):
         raise typer.BadParameter(f"there is no optimizer `{name}`: {hint}", param_hint="'--optimizer'")
+    try:
+        asked_optimizer(asked)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--optimizer'") from None
 
 
 def chosen_nodes(count: int, rank: int, endpoint: str | None) -> "Nodes":
@@ -149,11 +153,11 @@ def _check_sparse(loaded: LoadedPlan, training: "Training") -> None:
     train."""
     from ssdsl.model.capture.sparse_gradients import sparse_weights
     from ssdsl.run.errors import SparseGradients
-    from ssdsl.runtime.train.optimizer import optimizers, refuses_sparse
+    from ssdsl.runtime.train.optimizer import asked_optimizer, refuses_sparse
 
     if weights := sparse_weights(loaded.graph):
-        make = optimizers()[training.optimizer.lower()]
-        if reason := refuses_sparse(make, {"lr": training.lr}):
+        _, make, options = asked_optimizer(training.optimizer)
+        if reason := refuses_sparse(make, {"lr": training.lr, **options}):
             raise PlanError(SparseGradients(None, weights[0], make.__name__, reason))
 
 
@@ -164,13 +168,12 @@ def workplace(out: str | None, nodes: "Nodes | None" = None) -> Iterator[Path]:
     Each of several nodes has its own folder inside that of `--out`, because they may share a disk.
     """
     from ssdsl.run.failures import writing
-    from ssdsl.run.one_run import one_run
+    from ssdsl.run.one_run import one_run, temporary_run
 
     with ExitStack() as stack:
         if out is None:
             with writing(Path(os.environ.get("TMPDIR", "/tmp"))):
-                kept = tempfile.TemporaryDirectory(prefix="ssdsl-", ignore_cleanup_errors=True)
-            folder = Path(stack.enter_context(kept))
+                folder = stack.enter_context(temporary_run())
         else:
             folder = Path(out).resolve()
             if nodes is not None and nodes.count > 1:

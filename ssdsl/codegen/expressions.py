@@ -13,6 +13,7 @@ from ssdsl.ir.layout import Cut
 from ssdsl.ir.value import Axis, Coordinate, Size, Time
 from ssdsl.model.graph import Operator, Order, Ref
 from ssdsl.model.memory.storage import is_plain
+from ssdsl.model.ops.reader import grouping
 from ssdsl.model.target import TorchWord
 from ssdsl.plan.regions import Runs, lengths_of, parts_of
 from ssdsl.record import replace
@@ -28,9 +29,13 @@ def expression(
     """The call on a part. `reads` are the Python names of its operands; `group` names the group along some axes.
     `calls` has templates of kernels' calls that take the place of those in their rows."""
     args, kwargs = _arguments(operator, laid_out([*_operands(operator, op, reads, group)], op.orders))
+    unequal = {s.coordinate.name: s.sizes for s in op.splits if isinstance(s.coordinate, Time)}
+    if (groups := grouping(operator)) is not None:
+        channels = op.results[0].shape[groups.axis]
+        count = Size(channels.known // groups.size, channels.uneven)
+        args[groups.position] = extent_text(count, group, unequal)
     if op.kernel.function:
         return _kernel(operator, op, args, kwargs, group, calls or {})
-    unequal = {s.coordinate.name: s.sizes for s in op.splits if isinstance(s.coordinate, Time)}
     extents = [extent_text(size, group, unequal) for size in op.results[0].shape] if op.results else []
     match operator.target:
         case "aten::reshape":

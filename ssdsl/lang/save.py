@@ -2,10 +2,14 @@
 
 import contextlib
 import os
+import re
+from enum import StrEnum
 from pathlib import Path
 
-from ssdsl.lang.errors.files import FileUnwritable
+from ssdsl.lang.errors.files import FOREIGN, FileUnwritable
 from ssdsl.text.diagnostic import PlanError
+
+BEGINNING = 1 << 20  # bytes of a file in which a mark is sought
 
 
 def save_text(file: str, text: str | bytes) -> None:
@@ -16,18 +20,44 @@ def save_text(file: str, text: str | bytes) -> None:
         raise PlanError(FileUnwritable(None, file, reason_of(error))) from error
 
 
-def check_folder(file: str | None) -> None:
-    """Raises PlanError if the file's folder does not exist or cannot be written, or if the file is a folder: for
-    use before long work whose result goes into the file."""
+class Mark(StrEnum):
+    """A text in each file of a kind that ssdsl writes, as a regular expression."""
+
+    PLAN = r"(?m)^ *# \w+ = \d+: "  # a search's note on a number
+    GRAPH = r"(?s)\APK.{28}header\.json"
+    COSTS = r'\A\{\s*"(?:unit|profile)"'
+    TRACE = r'\A\{"traceEvents": \['
+    PAGE = "default-src 'none'; style-src 'unsafe-inline'"
+    JOB = r'(?m)^(?:# |""")\d+ processes, \d+ (?:on|in) each|\Atorchrun |\A# on each of \d+ nodes'
+    CLUSTER = "ssdsl clusters measure"
+
+
+def check_file(file: str | None, mark: Mark) -> None:
+    """Raises PlanError if the file's folder does not exist or cannot be written, if the file is a folder, or if it has
+    something else in it than ssdsl writes there: for use before long work whose result goes into the file."""
     if file is None:
         return
-    folder = Path(file).resolve().parent
+    folder, reason = Path(file).resolve().parent, None
     if not folder.is_dir():
-        raise PlanError(FileUnwritable(None, file, "no such file or directory"))
-    if Path(file).is_dir():
-        raise PlanError(FileUnwritable(None, file, "is a directory"))
-    if not os.access(folder, os.W_OK):
-        raise PlanError(FileUnwritable(None, file, "permission denied"))
+        reason = "no such file or directory"
+    elif Path(file).is_dir():
+        reason = "is a directory"
+    elif not os.access(folder, os.W_OK):
+        reason = "permission denied"
+    elif Path(file).is_file() and not _is_ours(Path(file), mark):
+        reason = FOREIGN
+    if reason is not None:
+        raise PlanError(FileUnwritable(None, file, reason))
+
+
+def _is_ours(path: Path, mark: Mark) -> bool:
+    """Whether a file is empty, or its beginning has a mark."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(BEGINNING)
+    except OSError:
+        return False
+    return not head or re.search(mark, head.decode("latin-1")) is not None
 
 
 def put_whole(path: Path, text: str | bytes, *, overwrite: bool = True) -> None:

@@ -6,6 +6,11 @@ from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
 
+def operator_text(kind: str, path: str, source: str) -> str:
+    """An operator with its place in the model's code."""
+    return f"`{kind}` in {f'module `{path}`' if path else 'the model'} ({source})"
+
+
 class UnevenWithOthers(Diagnostic):
     """A dimension is cut into parts of unequal sizes, or into parts that read windows, and by a second index as well.
 
@@ -176,7 +181,7 @@ class NeedsWhole(Record):
 
     @property
     def reason(self) -> str:
-        where = f"`{self.kind}` in {f'module `{self.path}`' if self.path else 'the model'} ({self.source})"
+        where = operator_text(self.kind, self.path, self.source)
         every = ", ".join(map(str, range(self.parts)))
         if self.backward:
             return f"all parts read what {where} makes: its backward waits for those of {self.index} = {every}"
@@ -215,7 +220,7 @@ class EdgeEnd(Record):
     span: Span
 
     def __str__(self) -> str:
-        return f"`{self.kind}` in {f'module `{self.path}`' if self.path else 'the model'} ({self.source})"
+        return operator_text(self.kind, self.path, self.source)
 
 
 class Back(Record):
@@ -463,6 +468,18 @@ class ParamsOverlap(Diagnostic):
         return () if self.other is None else ((self.other, f"puts another one on {self.second}"),)
 
 
+class BufferUser(Record):
+    """An operator that reads or changes a buffer, with its place in the model's code, and its devices."""
+
+    kind: str
+    path: str
+    source: str
+    devices: str
+
+    def __str__(self) -> str:
+        return operator_text(self.kind, self.path, self.source)
+
+
 class BufferApart(Diagnostic):
     """A buffer that the forward changes is read or changed on two sets of devices.
 
@@ -472,8 +489,17 @@ class BufferApart(Diagnostic):
     """
 
     code = "E0366"
-    title = "buffer `{buffer}` changes in every step, and is used on {first} and on {second}"
-    help = "assign the operators that read it and those that change it to the same devices"
+    title = "buffer `{buffer}` changes in every step, and is used on {first.devices} and on {second.devices}"
+    label = "puts {first} on {first.devices}"
+    help = (
+        "assign the operators that read it and those that change it to the same devices\n"
+        "`balance` keeps them in one stage, if there are fewer stages"
+    )
     buffer: str
-    first: str
-    second: str
+    first: BufferUser
+    second: BufferUser
+    other: Span
+
+    def others(self) -> tuple[tuple[Span, str], ...]:
+        """The statement behind the second place."""
+        return ((self.other, f"puts {self.second} on {self.second.devices}"),)

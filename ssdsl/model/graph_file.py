@@ -23,6 +23,7 @@ Unlike with pickle, nothing in a file is executed: a word names one of `CLASSES`
 import hashlib
 import io
 import json
+import math
 import sys
 import zipfile
 import zlib
@@ -209,7 +210,7 @@ def _read(nodes: list[Any], constants: bytes) -> Any:
     made: list[Any] = []
     for node in nodes:
         if not isinstance(node, list):
-            made.append(node)
+            made.append(math.nan if node != node else node)  # as capture has it
             continue
         word, *numbers = node
         if word == "bytes":

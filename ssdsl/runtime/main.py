@@ -35,7 +35,7 @@ from .step.observers import Dump, ObservedStep, Observer, ProfileObserver, Progr
 from .train.engine import Engine
 from .train.engine_checkpoints import is_of_run
 from .train.log import peak_memory_bytes
-from .train.optimizer import optimizers, own_options
+from .train.optimizer import asked_optimizer, optimizers, own_options
 from .train.precision import without_tf32
 from .train.programs import InFolder
 
@@ -87,7 +87,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     known, kinds = {option.name: option for option in fields(Training)}, get_type_hints(Training)
-    own = {"optimizer": {"type": str.lower, "choices": sorted(optimizers())}}
+    own: dict[str, dict[str, Any]] = {"optimizer": {"type": _optimizer}, "clip": {"type": _norm}}
 
     def add(names: str) -> None:
         for name in names.split():
@@ -111,6 +111,24 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _optimizer(text: str) -> str:
+    try:
+        asked_optimizer(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _norm(text: str) -> float:
+    try:
+        norm = float(text)
+    except ValueError:
+        norm = 0.0
+    if not norm > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return norm
+
+
 def _loader(engine: Engine, spec: str, seed: int, *, evaluate: bool = False) -> Loader:
     """The user's data."""
     with engine.control.together():
@@ -124,11 +142,13 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
     make_optimizer(engine, options.optimizer, options.lr)
     loader = _loader(engine, options.data, options.seed) if options.data is not None else None
     judges = _loader(engine, options.eval_data, options.seed, evaluate=True) if options.eval_data is not None else None
+    if judges is not None and judges.left_out and options.out is None and engine.rank == 0:
+        print(f"evaluation leaves out the last {judges.left_out} samples, which fill no batch of {judges.batch_size}")
     _resume(engine, options)
     batches: Iterator[Batch] = loader.epochs() if loader is not None else _cycle(own, engine.micro_steps)
     observers = _observers(engine, options)
     steps: list[ObservedStep] = []
-    first = engine.steps
+    first = engine.updates
     for number in range(first, options.steps):
         with ExitStack() as around:
             for observer in observers:
@@ -193,8 +213,8 @@ def _unlike(folder: Path, options: argparse.Namespace) -> str | None:
         return str(EngineError(reason, "give a folder that `--save` wrote to; a script loads weights by `engine.load`"))
     if facts["data"] and options.data is None:
         return str(EngineError(f"the run that saved `{folder}` had data of its own", "give its --data too"))
-    saved, name = (facts.get("optimizer") or {}).get("class"), options.optimizer
-    if saved is None or saved.lower() not in optimizers() or saved.lower() == name.lower():
+    saved, (name, _, _) = (facts.get("optimizer") or {}).get("class"), asked_optimizer(options.optimizer)
+    if saved is None or saved.lower() not in optimizers() or saved.lower() == name:
         return None
     reason = f"`{folder}` was saved with the state of {saved}, and --optimizer is {name}"
     return str(EngineError(reason, f"give --optimizer {saved.lower()}, or another folder with --resume"))
@@ -226,10 +246,11 @@ def _report(
     return report
 
 
-def make_optimizer(engine: Engine, name: str, lr: float) -> None:
-    """Gives the engine an optimizer of torch.optim by its name, with torch's own options."""
+def make_optimizer(engine: Engine, asked: str, lr: float) -> None:
+    """Gives the engine an optimizer of torch.optim (`asked_optimizer`), with torch's own defaults."""
     are_real = engine.control.vote(more=not any(w.parameter.is_complex() for w in engine.ending.weights))
-    engine.optimizer(optimizers()[name.lower()], lr=lr, **own_options(name, are_real=are_real))
+    name, make, options = asked_optimizer(asked)
+    engine.optimizer(make, lr=lr, **{**own_options(name, are_real=are_real), **options})
 
 
 def _timed_step(engine: Engine, batches: Iterator[Batch], options: argparse.Namespace) -> tuple[float, float]:

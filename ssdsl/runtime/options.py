@@ -22,7 +22,7 @@ class Training:
     steps: int = _option(10, "training steps, with those before a resumed run")
     seed: int = _option(0, "seed of random numbers, such as dropout's")
     device: str = _option("cpu", choices=("cpu", "cuda"))
-    optimizer: str = _option("adamw", "one of torch.optim", metavar="NAME")
+    optimizer: str = _option("adamw", "one of torch.optim, as adamw,weight_decay=0.1", metavar="NAME[,OPTION=VALUE]...")
     lr: float = _option(1e-3, "learning rate")
     record: bool = _option(False, "report when each task of each step starts and ends")
     timeout_s: float = _option(600, "seconds to wait for a rank that does not move")

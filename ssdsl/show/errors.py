@@ -6,8 +6,9 @@ from ssdsl.text.diagnostic import Diagnostic
 class RepeatedWork(Diagnostic):
     """Every device along an axis repeats most of the work, so the axis makes nothing faster.
 
-    An operator that no statement splits by an index of the axis's name is computed whole by each of the devices.
-    `ssdsl show PLAN ops` shows how each operator is split, `show dims` what it can be split by.
+    An operator that no statement splits by an index of the axis's name is computed whole by each of the devices: also
+    where `split ... where possible` finds no dimension of the name. `ssdsl show PLAN ops` shows how each operator is
+    split, `show dims` what it can be split by.
     """
 
     code = "E0267"

@@ -10,7 +10,8 @@ KINDS = ("data", "tensor", "sequence", "expert", "pipeline")
 
 def family(plan: Plan) -> str:
     """The kinds of parallelism of a plan, as `data + tensor + pipeline, ZeRO-1`: by the dimensions that the axes of its
-    meshes cut; a plan with several meshes is a pipeline too. `one device` if the axes cut nothing."""
+    meshes cut; a plan with several meshes is a pipeline too. If the axes cut nothing, `one device`, or `repeated work`
+    of several devices."""
     first = {
         id(record): (name, record) for name, record in reversed(plan.operators.items()) if record.place is not None
     }
@@ -18,7 +19,8 @@ def family(plan: Plan) -> str:
     kinds = {kind for mesh, axis in _axes(plan) if (kind := _kind(cuts.get((mesh, axis), ())))}
     if len({record.home.mesh for _, record in first.values()}) > 1:
         kinds.add("pipeline")
-    words = " + ".join(kind for kind in KINDS if kind in kinds) or "one device"
+    words = " + ".join(kind for kind in KINDS if kind in kinds)
+    words = words or ("one device" if plan.devices == 1 else "repeated work")
     sharded = max((s.state.stage for s in plan.shards if _wide(plan, s.axes)), default=0)
     return f"{words}, ZeRO-{sharded}" if sharded else words
 

@@ -299,6 +299,11 @@ def test_a_resumed_run_without_steps_left_says_so(
 RUN = "run data_parallel --model gpt"
 
 
+def test_a_norm_of_zero_is_refused_before_the_model_is_loaded(here: Callable[..., Done]) -> None:
+    done = here(*RUN.split(), "--clip", "0")
+    assert done.returncode == 2 and "'--clip'" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -351,6 +356,8 @@ def test_a_profile_refuses_its_file_and_optimizer_before_it_trains(
     assert done.returncode == 1 and "E0125" in done.stderr
     done = here(*words, str(tmp_path / "times.json"), "--optimizer", "adamm")
     assert done.returncode == 2 and "adamm" in done.stderr
+    done = here(*words, str(tmp_path / "times.json"), "--optimizer", "sgd,momentun=0.9")
+    assert done.returncode == 2 and "momentun" in done.stderr
 
 
 def test_a_profile_of_several_runs_has_their_medians(
@@ -381,6 +388,42 @@ def test_a_page_is_refused_before_the_capture(
     monkeypatch.setattr(f"ssdsl.cli.commands.{command}.load", lambda *_, **__: pytest.fail("it captures"))
     done = here(command, "data_parallel", "--model", model, *more, "--html", str(tmp_path / "none" / "page.html"))
     assert done.returncode == 1 and "E0125" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "capture {model} -o {file}.graph",
+        "simulate data_parallel -m {model} --html {file}",
+        "simulate data_parallel -m {model} --trace {file}",
+        "sweep data_parallel -m {model} --set D=1,2 --html {file}",
+        "search data_parallel -m {model} -o {file} --tries 3",
+        *(f"launch data.py --{form} --nodes 2 -o {{file}}" for form in ("slurm", "kubernetes", "ray", "torchrun")),
+        "launch data.py --torchrun -o {file}",
+    ],
+)
+def test_a_command_replaces_what_it_has_written(
+    words: str, here: Callable[..., Done], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.py").write_text("")
+    given = words.format(model=model, file="file").split()
+    for _ in range(2):
+        done = here(*given)
+        assert done.returncode == 0, done.stderr
+    (written,) = tmp_path.glob("file*")
+    written.write_text("mine")
+    done = here(*given)
+    assert done.returncode == 1 and "E0125" in done.stderr
+    assert written.read_text() == "mine"
+
+
+def test_a_search_saves_into_its_own_plan(here: Callable[..., Done], model: str, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.ssp"
+    plan.write_text("param D = 1 in [1, 2]\nmesh gpus(dp = D)\nsplit model by batch into dp\nassign model to gpus\n")
+    done = here("search", str(plan), "-m", model, "-o", str(plan))
+    assert done.returncode == 0, done.stderr
+    assert "# D = " in plan.read_text()
 
 
 def test_a_new_run_does_not_save_among_checkpoints_of_another(

@@ -416,12 +416,19 @@ def complex_numbers(p: Probe) -> Results:
 
 
 def matrices(p: Probe) -> Results:
-    x = p.buffer(lambda: torch.eye(3) * 6) + p.weight(4, 2, 3, 3)
+    w = p.weight
+    x = p.buffer(lambda: torch.eye(3) * 6) + w(4, 2, 3, 3)
     symmetric = x + x.mT
     return [
         torch.linalg.inv_ex(x)[0],
         torch.linalg.cholesky_ex(symmetric)[0],
         *(torch.linalg.eigh(symmetric)[0], *torch.linalg.qr(x)),
+        *(torch.linalg.inv(x), torch.linalg.cholesky(symmetric), torch.linalg.lu_factor(x)[0]),
+        *(torch.linalg.solve(x, w(4, 2, 3, 2)), torch.linalg.solve(x, w(4, 2, 3)), torch.linalg.solve(x, w(2, 3, 2))),
+        *(torch.linalg.svdvals(x), torch.linalg.det(x), torch.linalg.slogdet(x)[1]),
+        torch.lu_solve(w(4, 2, 3, 2), *torch.linalg.lu_factor(x)),
+        torch.linalg.householder_product(x / 9, w(4, 2, 3)),
+        torch.cholesky_inverse(torch.linalg.cholesky(symmetric)),
         torch.linalg.matrix_exp(x / 4),
         torch.linalg.solve_triangular(x, p.weight(4, 2, 3, 2), upper=True),
         torch.linalg.solve_triangular(x, p.weight(2, 3, 2), upper=True),
@@ -464,12 +471,18 @@ def convolutions(p: Probe) -> Results:
         F.conv2d(w(2, 4, 8, 4), w(6, 4, 2, 2), w(6), stride=2),
         F.conv2d(w(2, 4, 7, 4), w(6, 4, 2, 2), w(6), stride=2),
         F.conv2d(w(2, 4, 6, 6), w(4, 1, 3, 3), w(4), groups=4, padding=1),
+        F.conv1d(w(2, 4, 6), w(8, 1, 3), w(8), padding="same", groups=4),
+        F.conv2d(w(2, 8, 6, 6), w(12, 2, 3, 3), w(12), groups=4, padding=1),
+        F.conv3d(w(2, 4, 4, 4, 4), w(4, 2, 2, 2, 2), groups=2),
+        F.conv2d(w(4, 6, 6), w(8, 1, 3, 3), w(8), groups=4),
         F.conv2d(w(4, 6, 6), w(8, 4, 3, 3), w(8)),
         F.conv2d(w(2, 4, 8, 4) * 2, w(6, 4, 2, 2), w(6), stride=2),
         F.conv_transpose1d(w(2, 4, 6), w(4, 8, 3), w(8)),
         F.conv_transpose2d(w(2, 4, 6, 6), w(4, 6, 2, 2), w(6), stride=2),
         F.conv_transpose2d(w(2, 4, 6, 6), w(4, 3, 2, 2), w(6), stride=2, groups=2),
+        F.conv_transpose1d(w(2, 4, 6), w(4, 2, 3), w(8), groups=4),
         F.conv_transpose3d(w(2, 2, 4, 4, 4), w(2, 4, 2, 2, 2), w(4), stride=2),
+        F.conv_transpose3d(w(2, 4, 4, 4, 4), w(4, 1, 2, 2, 2), stride=2, groups=4),
     ]
 
 

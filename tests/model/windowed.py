@@ -1,5 +1,6 @@
 """Random calls of the operators that read windows, as captured ones: their rows say which, their parts compute them."""
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -44,14 +45,15 @@ class Windowed:
         def operand(name: str, pattern: Pattern, tensor: torch.Tensor) -> Operand:
             axes = pattern.fit(tensor.dim())
             for axis, size in zip(axes, tensor.shape, strict=True):
-                (letter,) = axis
-                if letter.name not in letters:
+                known = math.prod(letter.size or 1 for letter in axis)
+                for letter in (x for x in axis if x.name not in letters):
                     window = None
                     if letter.window is not None:
                         window = DimWindow(letters[letter.window.of], letter.window.shape)
                     letters[letter.name] = len(dims)
-                    dims.append(Dim(letter.name, size, len(dims), "fixed" if letter.fixed else "", False, window))
-            return Operand(name, tuple((letters[axis[0].name],) for axis in axes), pattern.once)
+                    fixed = "fixed" if letter.fixed else ""
+                    dims.append(Dim(letter.name, letter.size or size // known, len(dims), fixed, False, window))
+            return Operand(name, tuple(tuple(letters[x.name] for x in axis) for axis in axes), pattern.once)
 
         found = self.signature
         outputs = tuple(map(operand, self.call.outputs, found.outputs, self.results))

@@ -1,8 +1,10 @@
 """A folder has one run at a time: a second one is refused, whatever has ended does not count."""
 
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,3 +104,20 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="file") as refused, workplace(str(tmp_path / "file")):
         pass
     assert refused.value.diagnostics[0].code == "E0508"
+
+
+def test_what_a_killed_run_has_left_is_removed(
+    other: "subprocess.Popen[str]", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once no process has it, and the lock is not of the last minute. What no run has made stays."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("ssdsl-left", "ssdsl-new", "theirs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ".lock").write_text("process 1")
+    (tmp_path / "ssdsl-mine").mkdir()
+    (tmp_path / "ssdsl-held").symlink_to(tmp_path)  # `other` has the lock in it
+    for name in ("ssdsl-left", "theirs", "."):
+        os.utime(tmp_path / name / ".lock", (0, 0))
+    with workplace(None) as folder:
+        assert folder.name.startswith("ssdsl-")
+    assert {path.name for path in tmp_path.iterdir()} == {".lock", "ssdsl-new", "ssdsl-mine", "ssdsl-held", "theirs"}

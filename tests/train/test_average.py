@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 import torch
 
+from ssdsl.compile import compile_source
+from ssdsl.lang.read import read_source
+from ssdsl.lang.shipped import plan_path
+from ssdsl.model.load.from_module import model_of
+from ssdsl.model.load.model import computing
+from ssdsl.model.trace import capture
+from ssdsl.run.in_process.run_in_process import program_of, run_ranks
+from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
+from ssdsl.runtime.train.programs import InMemory
 from tests.train.conftest import batches, net, on_ranks, saved, whole
 
 KEEP = 0.6
@@ -76,6 +85,44 @@ def test_masters_are_given_back_to_the_bit() -> None:
         return zero, kept, any(held.dtype == torch.float32 for held in before.values())
 
     assert on_ranks("data", work, "bf16") == [(True, True, True)] * 2
+
+
+@pytest.mark.parametrize("plan", ["data", "tensor"])
+def test_all_of_the_model_has_a_tensor(plan: str) -> None:
+    """Also the weights that nothing reads; of a tied one the first name."""
+    names = set(dict(net().named_parameters()))
+    assert on_ranks(plan, lambda engine: set(engine.tensors()) == names) == [True] * 2
+
+
+class Frozen(torch.nn.Module):
+    """A batch norm whose statistics are those of another data set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.norm = torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2).eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.fc(x)).square().mean()  # type: ignore[no-any-return]
+
+
+def test_statistics_of_a_frozen_norm_are_put() -> None:
+    torch.manual_seed(0)
+    module, batch = Frozen(), {"x": torch.randn(4, 3)}
+    model = model_of(module, batch, {"x": ("batch", "feature")})
+    compiled = compile_source(read_source(plan_path("data_parallel")), capture(computing(model)), {"D": 2}, None)
+    put = {"norm.running_mean": torch.ones(2), "norm.running_var": torch.full((2,), 4.0)}
+
+    def work(world: World, place: Any) -> Any:
+        program = program_of(compiled.program, model)
+        engine = Engine(InMemory(program), world, torch.device("cpu"), background=False)
+        engine.optimizer(torch.optim.SGD, lr=0.0)
+        engine.put({**engine.tensors(), **put})
+        kept = all(torch.equal(engine.tensors()[name], tensor) for name, tensor in put.items())
+        return kept, engine.step(batch)
+
+    found = run_ranks(2, work)
+    module.load_state_dict({**module.state_dict(), **put})
+    assert found == [(True, pytest.approx(float(module(**batch).detach())))] * 2
 
 
 def test_names_that_only_other_ranks_hold_are_left_out() -> None:

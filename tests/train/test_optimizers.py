@@ -1,6 +1,8 @@
 """Training under a plan is that of one device: optimizers, groups, clipping, schedules, accumulation, precision."""
 
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.optimizer import Optimizer, refuses_sparse, stepped
 from ssdsl.runtime.train.precision import HALF
 from ssdsl.runtime.train.programs import InMemory
+from ssdsl.runtime.train.training_state import _set
 from tests.train.conftest import PLANS, batches, net, on_ranks, saved, whole
 
 STEPS = 4
@@ -108,7 +111,7 @@ def test_one_that_looks_at_whole_weights_needs_them_whole() -> None:
 def test_one_that_refuses_sparse_gradients_is_refused_where_one_device_has_them() -> None:
     for make in (torch.optim.AdamW, torch.optim.RMSprop):
         with pytest.raises(EngineError, match="the gradients of `w` are sparse"):
-            Optimizer(make, [], ["w"], None, {"lr": 0.1}, ["w"])
+            Optimizer(make, [], {"w": ["w"]}, None, {"lr": 0.1}, ["w"])
     assert not refuses_sparse(torch.optim.SGD, {"lr": 0.1})
 
 
@@ -243,6 +246,68 @@ def test_an_overflow_leaves_out_the_update_that_its_gradients_are_for() -> None:
         return steps
 
     assert on_ranks("data", work, "fp16") == [[0, 0, 0, 0, 1]] * 2
+
+
+def test_an_overflow_is_not_forgotten_by_a_run_that_resumes(tmp_path: Path) -> None:
+    """Which was saved between the batches of the update that it leaves out."""
+
+    def begin(engine: Engine) -> None:
+        engine.optimizer(torch.optim.SGD, lr=0.1)
+        engine.scaler.scale = 2.0**40  # type: ignore[union-attr]
+        engine.step(batches(1)[0], update=False, scale=1 / 2)
+        engine.save(tmp_path)
+
+    def go_on(engine: Engine) -> list[tuple[int, int]]:
+        engine.optimizer(torch.optim.SGD, lr=0.1)
+        engine.resume(tmp_path)
+        engine.scaler.scale = 1024.0  # type: ignore[union-attr]
+        steps = []
+        for last in (True, False, True):
+            engine.step(batches(1)[0], update=last, scale=1 / 2)
+            steps.append((engine.steps, engine.updates))
+        engine.save(tmp_path)
+        return steps
+
+    on_ranks("data", begin, "fp16")
+    assert on_ranks("data", go_on, "fp16") == [[(0, 1), (0, 1), (1, 2)]] * 2
+
+    def resumed(engine: Engine) -> tuple[int, int]:
+        engine.optimizer(torch.optim.SGD, lr=0.1)
+        engine.resume(tmp_path)
+        return engine.steps, engine.updates
+
+    assert on_ranks("data", resumed, "fp16") == [(1, 2)] * 2
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "moved"),
+    [
+        (torch.optim.NAdam, {}, {"mu_product"}),
+        (torch.optim.ASGD, {}, {"eta", "mu"}),
+        (torch.optim.Adam, {"capturable": True}, {"step"}),
+        (torch.optim.Adam, {}, set()),
+    ],
+)
+def test_numbers_of_the_state_come_back_to_the_device_of_their_weight(
+    make: Any, options: dict[str, Any], moved: set[str]
+) -> None:
+    """As by torch's own `load_state_dict`. A meta tensor stands for one on a GPU."""
+    weight = torch.nn.Parameter(torch.empty(2, device="meta"))
+    state = {key: torch.ones(()) for key in ("step", "mu_product", "eta", "mu")}
+    held = SimpleNamespace(name="w", parameter=weight)
+    optimizer = SimpleNamespace(torch=make([weight], **options))
+    facts = {"param_groups": optimizer.torch.state_dict()["param_groups"]}
+    _set(optimizer, [held], {"w": state}, facts)  # type: ignore[arg-type, list-item]
+    found = optimizer.torch.state[weight]
+    assert {key for key in state if found[key].is_meta} & {"step", *moved} == moved
+
+
+def test_a_pattern_may_match_any_name_of_a_tied_weight() -> None:
+    def work(engine: Engine) -> list[list[float]]:
+        made = engine.optimizer(torch.optim.SGD, lr=0.1, groups={"head.weight": {"lr": 0.5}})
+        return [[group["lr"], len(group["params"])] for group in made.param_groups]
+
+    assert on_ranks("data", work)[0][0] == [0.5, 1]  # its first name is `emb.weight`
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------

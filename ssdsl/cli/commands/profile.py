@@ -10,7 +10,7 @@ from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, parsed, worded
 from ssdsl.cli.terminal import talk
 from ssdsl.cli.training import check_optimizer, compared, train, workplace
-from ssdsl.lang.save import check_folder
+from ssdsl.lang.save import Mark, check_file
 
 if TYPE_CHECKING:
     from ssdsl.run.results import RunResult
@@ -36,6 +36,8 @@ def profile(
     set_: options.Set,
     steps: Steps = 12,
     seed: options.Seed = 0,
+    device: options.OnDevice = "cpu",
+    backend: options.WithBackend = None,
     precision: options.WithPrecision = None,
     optimizer: options.AnyOptimizer = "adamw",
     processes: options.Processes = None,
@@ -50,7 +52,7 @@ def profile(
     from ssdsl.simulate.profile.profile import merged
     from ssdsl.simulate.profile.read_costs import lacking, read_costs, write_profile
 
-    check_folder(out)
+    check_file(out, Mark.COSTS)
     overrides = settings(set_)
     chosen = [_chosen(words) for words in plans]
     sources = [parsed(plan) for plan, _ in chosen]
@@ -64,7 +66,7 @@ def profile(
         if known is not None and not lacking(program.program, known):
             talk.print(f"{worded(program)}: the profile has all that it needs", highlight=False, markup=False)
             continue
-        training = Training(steps, seed, optimizer=optimizer, record=True, timeout_s=timeout)
+        training = Training(steps, seed, device, optimizer, record=True, timeout_s=timeout, backend=backend)
         with workplace(None) as folder:
             result = train(compared(loaded), program, training, folder, processes, False)
         profiles.append(_recorded(known, program, result, Path(out)))

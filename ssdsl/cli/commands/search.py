@@ -17,7 +17,7 @@ from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, state_of
 from ssdsl.cli.terminal import print_json, print_text, print_views, results, show_diagnostics, talk
 from ssdsl.cli.training import check_program_folder
 from ssdsl.interrupts import forget_interrupt
-from ssdsl.lang.save import check_folder
+from ssdsl.lang.save import Mark, check_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,13 +91,14 @@ def search(
     from ssdsl.cli.commands.clusters import chosen_cluster
     from ssdsl.sketch.texts import read_texts
 
-    for file in (out, html):
-        check_folder(file)
+    check_file(html, Mark.PAGE)
     if compile_ is not None:
         check_program_folder(Path(compile_))
     on = chosen_cluster(cluster)
     wanted = _range(devices, on)
     texts = read_texts(plans or (), baseline)
+    if out is not None and Path(out).resolve() not in map(Path.resolve, texts.searched):
+        check_file(out, Mark.PLAN)
     held = captured(model, meta=meta, precision=precision)
     graph = held.graph
     from ssdsl.show.tables.search import pareto_text, search_json, search_views

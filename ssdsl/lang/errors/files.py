@@ -5,6 +5,7 @@ import os
 
 from ssdsl.text.diagnostic import Diagnostic
 
+FOREIGN = "it is there, and ssdsl did not write it"
 FULL = tuple(os.strerror(n).lower() for n in (errno.ENOSPC, errno.EDQUOT))  # reasons of a full disk
 
 
@@ -54,7 +55,11 @@ class FileTooLarge(Diagnostic):
 
 class FileUnwritable(Diagnostic):
     """A file that a command was told to write cannot be written: its folder does not exist, or is not yours, or its
-    disk is full."""
+    disk is full.
+
+    Or it is there and was not written by ssdsl. A command replaces only what a command has written: a graph by a graph,
+    a page by a page, the plan of a search by that of another. A search may also save into the plan that it searches.
+    """
 
     code = "E0125"
     title = "`{file}` cannot be written: {reason}"
@@ -65,4 +70,6 @@ class FileUnwritable(Diagnostic):
     def change(self) -> str:
         if self.reason in FULL:
             return "free some space there, or give a file on another disk"
+        if self.reason == FOREIGN:
+            return "give another file, or remove this one"
         return "give a file in a folder that exists and that you may write to"

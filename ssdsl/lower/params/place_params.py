@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterator, Mapping
 
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, Submesh, nests
 from ssdsl.ir.param import Param
-from ssdsl.lower.errors import BufferApart, ParamsOverlap
+from ssdsl.lower.errors import BufferApart, BufferUser, ParamsOverlap
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.evaluation_errors import WeightElsewhere
 from ssdsl.model.graph import Graph, Origin
@@ -41,8 +41,8 @@ def place_params(lowering: Lowering) -> Lowering:
                     uses.setdefault(buffer, {}).setdefault(segment.submesh, [])
                     shapes[buffer] = left.shape
                     written[buffer] = written.get(buffer, ()) + tuple(digit for _, digit in left.type.time)
-    for buffer in lowering.graph.users_of_changed:
-        _check_together(buffer, [*uses.get(buffer, {})])
+    for buffer, users in lowering.graph.users_of_changed.items():
+        _check_together(lowering, buffer, users)
     if not lowering.trains:
         return replace(lowering, params=_held(lowering, uses))
     placing = _Placing(lowering)
@@ -167,6 +167,12 @@ def _holds(place: Placement, written: tuple[Shard, ...], shape: Shape) -> bool:
     return all(nests((place, s), shape.factors[s.factor]) for s in written if s.factor == place.factor)
 
 
-def _check_together(buffer: str, submeshes: list[Submesh]) -> None:
-    if len(submeshes) > 1:
-        raise PlanError(BufferApart(None, buffer, str(submeshes[0]), str(submeshes[1])))
+def _check_together(lowering: Lowering, buffer: str, users: list[str]) -> None:
+    """Raises PlanError where the operators that read or change a buffer are on several submeshes."""
+    found = {lowering.submeshes[name]: name for name in reversed(users) if name in lowering.submeshes}
+    if len(found) > 1:
+        names = [*reversed(found.values())][:2]
+        spans = [lowering.plan.of(name).home.span for name in names]
+        operators = [lowering.graph.by_name[name] for name in names]
+        first, second = (BufferUser(o.kind, o.path, o.source, str(lowering.submeshes[o.name])) for o in operators)
+        raise PlanError(BufferApart(spans[0], buffer, first, second, spans[1]))

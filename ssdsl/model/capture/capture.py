@@ -1,5 +1,6 @@
 """Captures a module as calls: exports it, decomposes it to operators with rules, and names every tensor."""
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -307,7 +308,7 @@ class _Reader:
             return Ref(self.names[item.name])
         if isinstance(item, (list, tuple)):
             return tuple(self._argument(i) for i in item)
-        return item
+        return math.nan if item != item else item  # in equal calls one object, which equals itself in a tuple
 
 
 def _data_dependent(model: str, node: fx.Node) -> CaptureFailed:

@@ -22,6 +22,7 @@ from ssdsl.model.capture.record import CallRecorder, RecordedCall
 from ssdsl.model.checks.inplace_changes import base_of, written_by
 from ssdsl.model.memory.memory_order import AS_STRIDED, root_of
 from ssdsl.model.ops.registry import is_known
+from ssdsl.model.rewrite.checked_algebra import UNCHECKED
 from ssdsl.model.rewrite.grouped_norm import instance_norm
 from ssdsl.model.rewrite.recurrent import RECURRENT, with_dropout
 from ssdsl.record import Record, replace
@@ -101,7 +102,8 @@ def _keep_checks() -> None:
 
 def _composites() -> dict[Any, Any]:
     """The decompositions of composite operators (autograd differentiates what they are composed of) without a rule,
-    and of instance_norm, which changes buffers though its name does not show it."""
+    those of linear algebra without its checks, and of instance_norm, which changes buffers though its name does not
+    show it."""
     found = {
         target: decomposition
         for target, decomposition in dict(torch.export.default_decompositions()).items()
@@ -110,7 +112,7 @@ def _composites() -> dict[Any, Any]:
         and not is_known(target)
     }
     recurrent = {target: with_dropout(found[target]) for target in RECURRENT}
-    return found | recurrent | {aten.instance_norm.default: instance_norm}
+    return found | recurrent | UNCHECKED | {aten.instance_norm.default: instance_norm}
 
 
 class _Copy:
@@ -333,7 +335,7 @@ def _record(node: Any, tensors: list[fx.Node], module: fx.GraphModule) -> _Parts
 
 
 def _decomposition(target: Any) -> Any:
-    return with_dropout(target.decompose) if target in RECURRENT else target.decompose
+    return with_dropout(target.decompose) if target in RECURRENT else UNCHECKED.get(target, target.decompose)
 
 
 class _Composed(CallRecorder):  # type: ignore[no-untyped-call]

@@ -16,6 +16,7 @@ from ssdsl.model.ops.families.whole import all_whole
 from ssdsl.model.ops.op import Op, regroup
 from ssdsl.model.ops.reader import TypedCall
 from ssdsl.model.ops.registry import find, is_own, known
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 TORCH = ("aten", "prims")  # the namespaces of torch's own operators
@@ -183,13 +184,16 @@ def _input(reading: BoundCall, pattern: Pattern, value: str, found: Analysis) ->
 
 
 def _axis(reading: BoundCall, axis: tuple[Letter, ...], factors: list[int], found: Analysis) -> list[str]:
-    """Binds the letters of one axis; an axis that its letters cannot refine becomes one letter that cannot be split."""
+    """Binds the letters of one axis. An axis that its letters cannot refine becomes one letter that cannot be split;
+    nor can these letters then, in any operand."""
     if len(axis) > 1:
         size = math.prod(found.factors.size(f) for f in factors)
         known = math.prod(letter.size or 1 for letter in axis)
         pieces = [found.factors.new(letter.size or size // known) for letter in axis]
         if found.factors.unite(factors, pieces):
             return [_one(reading, letter, [piece], found) for letter, piece in zip(axis, pieces, strict=True)]
+        for letter, piece in zip(axis, pieces, strict=True):
+            _one(reading, replace(letter, fixed=True), [piece], found)
         return [_one(reading, Letter(f"{axis[0].name}?{len(reading.slots)}", fixed=True), factors, found)]
     return [_one(reading, axis[0], factors, found)] if axis else []
 

@@ -20,8 +20,7 @@ from ssdsl.model.memory.storage import strides_in
 from ssdsl.model.observe.call import Shape, TensorSpec, fake_tensors, filled, learns, memory_of, run, run_saving
 from ssdsl.model.observe.kernel import RecordingGroup, run_kernel, words_of
 from ssdsl.model.ops.op import PartKernel
-from ssdsl.model.ops.reader import Reader
-from ssdsl.model.target import Target
+from ssdsl.model.ops.reader import Reader, grouping
 from ssdsl.record import Record, replace
 
 # With distinct primes as sizes, a product of axes tells which axes it is of: 11 x 17 is no other product.
@@ -307,7 +306,7 @@ def _measured(
         how: tuple[Any, ...] = kernel, *words.items()
     else:
         is_whole = not any(map(reader.is_split, range(len(operator.dims))))
-        args = args if is_whole else _local(target, args, tuple(reader.shape(o.axes) for o in operator.outputs))
+        args = args if is_whole else _local(operator, args, tuple(reader.shape(o.axes) for o in operator.outputs))
         how = like_cpu, args, kwargs
     types = tuple(graph.values[o.value].dtype for o in operator.outputs)
     key = target, how, types, tuple(specs), tuple(numbers)
@@ -359,9 +358,12 @@ def _kept_tensor(tensor: torch.Tensor) -> ExtraSaved:
     return ExtraSaved(size, tuple(tensor.shape) if size == tensor.numel() * each else (size // each,), tensor.dtype)
 
 
-def _local(target: Target, args: tuple[Any, ...], outputs: tuple[Shape, ...]) -> tuple[Any, ...]:
-    """The arguments of a part's call: sizes of results become local sizes."""
-    match target.name:
+def _local(operator: Operator, args: tuple[Any, ...], outputs: tuple[Shape, ...]) -> tuple[Any, ...]:
+    """The arguments of a part's call: sizes of results, and numbers of groups in them, become local ones."""
+    if (groups := grouping(operator)) is not None:
+        count = outputs[0][groups.axis] // groups.size
+        return (*args[: groups.position], count, *args[groups.position + 1 :])
+    match operator.target:
         case "aten::reshape" | "aten::expand":
             return (args[0], outputs[0], *args[2:])
         case "aten::split.Tensor":

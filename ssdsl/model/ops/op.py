@@ -127,6 +127,8 @@ class Op(Record):
     - `kernel`: runs in place of the operator on parts that depend on each other.
     - `ring`: runs in place of `kernel` where one index cuts a combined dimension and the one that it is beside.
     - `windows`: computes a part of windowed dimensions: a call of the runtime as in `kernel`, with `{parts}`.
+    - `groups`: a parameter that is a number of groups, and the axis of the result that has them; a part has those of
+      its part of the axis.
     - `flops`: of a forward; by default one operation for each element of the results, or two for each multiply-add of a
       `contraction`. Backward takes `backward_factor` times as many for each operand.
     - `saved`: tensors that autograd keeps for backward; by default torch is asked. `fused`: those that a GPU's fused
@@ -148,6 +150,7 @@ class Op(Record):
     kernel: PartKernel | None = None
     ring: PartKernel | None = None
     windows: str = ""
+    groups: tuple[str, int] | None = None
     flops: Flops | None = None
     backward_factor: float = 1.0
     saved: SavedRule = MEASURED

@@ -89,6 +89,28 @@ def argument(operator: Operator, name: str) -> Any:
     return target.bound(args, dict(operator.kwargs)).get(name)
 
 
+class Grouping(Record):
+    """A number of groups among the arguments of a call: its position, the axis of the result that has the groups, and
+    the size of one."""
+
+    position: int
+    axis: int
+    size: int
+
+
+def grouping(operator: Operator) -> Grouping | None:
+    """The argument that a part of a call replaces by the number of its own groups; None if there is none."""
+    if operator.row.groups is None:
+        return None
+    name, axis = operator.row.groups
+    target, *args = operator.args
+    position = [p.name for p in target.parameters].index(name)
+    if position >= len(args) or args[position] == 1:
+        return None
+    channels = math.prod(operator.dims[d].size for d in operator.outputs[0].axes[axis])
+    return Grouping(position, axis, channels // args[position])
+
+
 def axes_of(operator: Operator, parameter: str, axis: AxisOfPart) -> tuple[tuple[int, ...], ...]:
     """The dimensions of each axis of a parameter's tensor that a kernel names.
 

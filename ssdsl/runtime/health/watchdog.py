@@ -24,7 +24,8 @@ BEAT_S = 1.0
 LOOK_S = 2 * BEATS_S  # a rank begins to read the others' status so long before the limit
 VERDICT = "verdict"
 
-RUN = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "SLURM_JOB_ID")  # variables that only processes of one run share
+TORCHRUN = "TORCHELASTIC_RUN_ID"  # a variable of each rank that torchrun has started
+RUN = (TORCHRUN, "MASTER_PORT", "SLURM_JOB_ID")  # variables that only processes of one run share
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Watchdog:
         self.store = StatusStore(f"joining {attempt()}")
         self.started = time.time()
         self.seen: dict[int, tuple[State, float]] = {}  # the last status of each rank, and its arrival
+        self.parent = os.getppid()
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True, name="watchdog")
         self.thread.start()
@@ -79,6 +81,8 @@ class Watchdog:
 
     def _run(self) -> None:
         while not self.over.wait(min(BEAT_S, self.limit_s / 4)):
+            if TORCHRUN in os.environ and os.getppid() != self.parent:
+                self._end("torchrun, which started it, has ended")
             state = self.heartbeat.state()
             idle_s = state["beat"] - state["since"]
             reachable = self._put(state, idle_s)
@@ -121,6 +125,11 @@ class Watchdog:
         waiting = f"rank {self.rank} since {idle_s:.0f} s in {mine['doing']}"
         return StalledRank(0, "", "an unknown place", idle_s, how, (waiting,) if self.rank else ())
 
+    def _end(self, why: str) -> None:
+        """Reports why this rank ends, and ends the process: nothing else would, where torchrun was killed."""
+        report(self.heartbeat, f"rank {self.rank} ends, because {why}", self.folder)
+        os._exit(1)
+
     def _leave(self, stall: StalledRank) -> None:
         """Reports the stall, in full on one rank only, and ends the process, whose main thread would wait for ever."""
         note = to_json(Verdict(self.rank, stall))
@@ -138,11 +147,15 @@ def report_stall(heartbeat: Heartbeat, stall: StalledRank, folder: Path | None, 
     """Reports, on stderr and in the rank's files, which rank keeps this one waiting."""
     rank = heartbeat.known["rank"]
     text = stall.text() if whole else stall.text().partition("\n")[0]
-    message = f"rank {rank} ends, because " + text.replace("\n", "\n  ")
-    heartbeat.failed(message, stall=asdict(stall))
+    report(heartbeat, f"rank {rank} ends, because " + text.replace("\n", "\n  "), folder, stall)
+
+
+def report(heartbeat: Heartbeat, message: str, folder: Path | None, stall: StalledRank | None = None) -> None:
+    """Reports, on stderr and in the rank's files, why this rank ends."""
+    heartbeat.failed(message, stall=None if stall is None else asdict(stall))
     with contextlib.suppress(OSError):
         if folder is not None:
-            (folder / f"rank{rank}.err").write_text(message)
+            (folder / f"rank{heartbeat.known['rank']}.err").write_text(message)
         print(message, file=sys.stderr, flush=True)
 
 

@@ -50,7 +50,7 @@ class ProgressObserver(Observer):
     def __init__(self, engine: Engine, out: Path | None, clips: bool) -> None:
         self.engine, self.clips, self.prints = engine, clips, out is None and engine.rank == 0
         work, writes = Work.of(engine.table), engine.rank == 0
-        self.log = Log(out, work, peak_flops=_peak_flops(engine), first=engine.steps, writes=writes)
+        self.log = Log(out, work, peak_flops=_peak_flops(engine), first=engine.updates, writes=writes)
 
     def after(self, step: ObservedStep) -> None:
         """Logs the step."""

@@ -80,6 +80,11 @@ class Engine:
         """The number of ranks."""
         return int(self.table.world_size)
 
+    @property
+    def updates(self) -> int:
+        """The number of steps, with those that an overflow in float16 has left out: what a loop counts."""
+        return self.steps + (self.scaler.skipped if self.scaler is not None else 0)
+
     # -- what is trained -----------------------------------------------------------------------------------------------
 
     def held(self) -> list[LocalTensor]:
@@ -89,12 +94,13 @@ class Engine:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """This rank's part of each weight and buffer, by the model's names; for half precision the float32 master
-        weights.
+        weights. What no role uses, such as the statistics of a frozen batch norm, is whole on each rank.
 
         They are current until the next step.
         """
         masters = {w.name: w.parameter.detach() for w in self.ending.weights}
-        return {one.name: masters.get(one.name, one.tensor) for one in self.held()}
+        held = [*self.held(), *self._checkpoints.untrained()]
+        return {one.name: masters.get(one.name, one.tensor) for one in held}
 
     @torch.no_grad()
     def put(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -113,6 +119,9 @@ class Engine:
             for weight in self.ending.weights:
                 weight.give_back()
             self.complete()
+            still = {one.name: own[one.name] for one in self._checkpoints.untrained() if one.name in tensors}
+            if still:
+                self._checkpoints.take(still)
 
     def _check_put(self, tensors: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]) -> None:
         change = "give tensors by the names of `engine.tensors()`, in the shapes that it returns on this rank"
@@ -150,10 +159,13 @@ class Engine:
         plan splits them, or takes no sparse gradients where one device has some; for options that it does not take, or
         that differ between ranks.
         """
-        names = [w.name for role in self.table.roles for flat in role.flats for w in flat.weights]
+        names = {w.name: [w.name] for role in self.table.roles for flat in role.flats for w in flat.weights}
+        for name, first in self.programs.state.aliases.items():
+            if first in names:
+                names[first].append(name)
         with self._together():
             sparse = self.table.sparse
-            made = Optimizer(make, self.ending.weights, list(dict.fromkeys(names)), groups, options, sparse)
+            made = Optimizer(make, self.ending.weights, names, groups, options, sparse)
         if (other := self.control.outlier(made.options().encode())) is not None:
             raise EngineError(
                 f"the optimizer's options on rank {other} are not those on rank 0",

@@ -60,13 +60,14 @@ class EngineCheckpoints:
         if keep is not None and (not isinstance(keep, int) or keep < 1):
             raise EngineError(f"keep={keep!r} keeps no checkpoint", "give how many stay, at least 1, or None for all")
         engine, state = self.engine, self.engine.programs.state
-        held = [*engine.held(), *(self._untrained() if engine.rank == 0 else ())]
+        held = [*engine.held(), *(self.untrained() if engine.rank == 0 else ())]
         facts = self._facts() | {"more": more}
         found = content(held, engine.ending.weights, engine.ending.made, facts, engine.ending.accumulated)
         self.saver.save(folder, engine.steps, replace(found, aliases=state.aliases), keep, wait)
 
-    def _untrained(self) -> list[LocalTensor]:
-        """Weights and buffers that no role uses. Rank 0 saves them, so that a checkpoint holds the whole model."""
+    def untrained(self) -> list[LocalTensor]:
+        """Copies of weights and buffers that no role uses, such as the statistics of a frozen batch norm. Rank 0 saves
+        them, so that a checkpoint holds the whole model."""
         state = self.engine.programs.state
         return untrained(self.engine.table, state, dict.fromkeys(state.names.values()))
 
@@ -100,7 +101,7 @@ class EngineCheckpoints:
         self.saver.wait()
         engine, state = self.engine, self.engine.programs.state
         checkpoint = open_on_all(folder, engine.control, state.aliases)
-        still = self._untrained()
+        still = self.untrained()
         engine.ending.accumulated = restore(
             checkpoint,
             [*engine.held(), *still],
@@ -111,10 +112,15 @@ class EngineCheckpoints:
             cast=cast or engine.precision is not None,
         )
         engine.complete()
-        state.tensors = {**state.tensors, **{one.name: one.tensor for one in still}}
-        for share in engine.shares():
-            share.take_constants(state)
+        self.take({one.name: one.tensor for one in still})
         return checkpoint.facts
+
+    def take(self, untrained: Mapping[str, torch.Tensor]) -> None:
+        """Gives tensors that no role uses other numbers, and computes the constants that depend on them."""
+        state = self.engine.programs.state
+        state.tensors = {**state.tensors, **untrained}
+        for share in self.engine.shares():
+            share.take_constants(state)
 
     def resume(self, folder: str | Path) -> dict[str, Any] | None:
         """See `Engine.resume`."""

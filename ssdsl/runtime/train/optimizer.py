@@ -6,6 +6,7 @@ a whole (Adafactor, Muon) does not, and one that looks at all weights together (
 needs all of them on each rank. Trial steps on small tensors tell them apart.
 """
 
+import ast
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,34 @@ def optimizers() -> dict[str, Make]:
     """The optimizers of torch.optim by their names in lower case."""
     kinds = [v for v in vars(torch.optim).values() if isinstance(v, type) and issubclass(v, torch.optim.Optimizer)]
     return {kind.__name__.lower(): kind for kind in kinds if kind is not torch.optim.Optimizer}
+
+
+def asked_optimizer(text: str) -> tuple[str, Make, dict[str, Any]]:
+    """The name in lower case, the class and the options of an optimizer of torch.optim, as a command line gives them.
+
+    Raises ValueError with the reason where torch has none such, or does not take the options.
+
+    >>> name, make, options = asked_optimizer("AdamW,weight_decay=0.1,betas=(0.9,0.95)")
+    >>> name, make.__name__, options
+    ('adamw', 'AdamW', {'weight_decay': 0.1, 'betas': (0.9, 0.95)})
+    """
+    name, _, rest = text.partition(",")
+    if (make := optimizers().get(name.lower())) is None:
+        raise ValueError(f"there is no optimizer `{name}`: torch.optim has {', '.join(optimizers())}")
+    try:
+        call = ast.parse(f"{name}({rest})", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args:
+            raise ValueError(rest)
+        options = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    except (SyntaxError, ValueError):
+        raise ValueError(f"`{rest}` is not NAME=VALUE,..., as in adamw,weight_decay=0.1,betas=(0.9,0.95)") from None
+    if "lr" in options:
+        raise ValueError("give the learning rate by --lr")
+    try:
+        make([torch.nn.Parameter(torch.zeros(2, 2))], **options)
+    except Exception as error:
+        raise ValueError(f"{make.__name__} does not take `{rest}`: {error}") from None
+    return name.lower(), make, options
 
 
 def own_options(name: str, *, are_real: bool) -> dict[str, Any]:
@@ -91,17 +120,17 @@ class Optimizer:
     """This rank's optimizer, with the same number of parameter groups on each rank: one per entry of `groups`, then the
     rest.
 
-    A key of `groups` has patterns of names (`"*.bias|*norm*"`); a weight belongs to the first that matches. `names` are
-    those of all trained weights, on any rank; `sparse` are those whose gradients are sparse on one device. Raises
-    EngineError for a pattern that matches none; for an optimizer that cannot step on the parts of weights or on the
-    weights that this rank has, takes no sparse gradients, or does not take the options.
+    A key of `groups` has patterns of names (`"*.bias|*norm*"`); a weight belongs to the first that matches one of its
+    names. `names` has all names of each trained weight, on any rank, by the first; `sparse` are those whose gradients
+    are sparse on one device. Raises EngineError for a pattern that matches none; for an optimizer that cannot step on
+    the parts of weights or on the weights that this rank has, takes no sparse gradients, or does not take the options.
     """
 
     def __init__(
         self,
         make: Make,
         weights: Sequence[OptimizedParam],
-        names: Sequence[str],
+        names: Mapping[str, Sequence[str]],
         groups: Groups | None,
         options: Mapping[str, Any],
         sparse: Sequence[str] = (),
@@ -109,9 +138,9 @@ class Optimizer:
         groups = groups or {}
         _check_form(make, groups)
         self.weights, self.keys = weights, [*groups, None]
-        self.chosen = {name: _group_of(name, groups) for name in names}
+        self.chosen = {name: _group_of(known, groups) for name, known in names.items()}
         for key in groups:
-            _check_used(key, self.chosen)
+            _check_used(key, self.chosen, names)
         for used in dict.fromkeys(self.chosen.values()):
             mine = [w for w in weights if self.chosen[w.name] == used]
             _check(make, mine, self._elsewhere(used), options, groups.get(used or "", {}))
@@ -152,8 +181,9 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _group_of(name: str, groups: Groups) -> str | None:
-    return next((key for key in groups if any(fnmatchcase(name, p.strip()) for p in key.split("|"))), None)
+def _group_of(names: Sequence[str], groups: Groups) -> str | None:
+    """The first key of which a pattern matches one of a weight's names."""
+    return next((k for k in groups if any(fnmatchcase(n, p.strip()) for p in k.split("|") for n in names)), None)
 
 
 # -- checks --------------------------------------------------------------------------------------------------------
@@ -173,11 +203,11 @@ def _check_form(make: Any, groups: Any) -> None:
         )
 
 
-def _check_used(key: str, chosen: Mapping[str, str | None]) -> None:
+def _check_used(key: str, chosen: Mapping[str, str | None], names: Mapping[str, Sequence[str]]) -> None:
     """Raises EngineError for a pattern that matches no trained weight."""
     if key in chosen.values():
         return
-    taken = next((name for name in chosen if _group_of(name, {key: {}}) is not None), None)
+    taken = next((name for name in chosen if _group_of(names[name], {key: {}}) is not None), None)
     if taken is not None:
         reason = f"`{key}`: all weights that fit it are in groups before it, as is `{taken}` in `{chosen[taken]}`"
         raise EngineError(reason, "put the narrower pattern first: a weight belongs to the first that fits")

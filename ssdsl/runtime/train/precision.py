@@ -35,6 +35,8 @@ class Scaler:
     backoff: float = 0.5
     interval: int = 2000
     good: int = 0  # steps since the scale changed
+    skips: bool = False  # whether gradients of the next update have overflowed, so that it is left out
+    skipped: int = 0  # updates that were left out
 
     def update(self, overflowed: bool) -> None:
         """Adapts the scale after a step."""
@@ -46,7 +48,7 @@ class Scaler:
             self.scale, self.good = self.scale * self.growth, 0
 
     def state_dict(self) -> dict[str, float]:
-        """The state for a checkpoint."""
+        """The state for a checkpoint, which may be saved between the batches of an update."""
         return asdict(self)
 
     def load_state_dict(self, state: dict[str, float]) -> None:

@@ -54,7 +54,6 @@ class StepEnd:
         self.watch: Callable[[], None] = lambda: None  # called when the gradients are complete
         self.made: Optimizer | None = None  # by Engine.optimizer
         self.accumulated: dict[str, torch.Tensor] = {}  # the sums of the gradients of steps without update
-        self._lacks = False  # whether gradients of this update have overflowed
         self._loss = 0.0
 
     @property
@@ -84,17 +83,21 @@ class StepEnd:
         self._loss, squares = self.control.sum([share.loss(), squares])
         self.updated = False
         overflowed = self.scaler is not None and not math.isfinite(squares)
-        self._lacks = overflowed or self._lacks
-        if self._lacks or not (math.isfinite(self._loss) or self.options.allow_nan):
+        if self.scaler is not None:
+            self.scaler.skips |= overflowed
+        is_left_out = self.scaler is not None and self.scaler.skips
+        if is_left_out or not (math.isfinite(self._loss) or self.options.allow_nan):
             self.accumulated = {}
         elif not self.options.update:
             self.accumulated = {w.name: g for w, g in gradients}
         else:
             with share.runner.timed("optimizer", "update", 0):
                 self._step(gradients, squares)
-        if self.scaler is not None and (overflowed or self.updated):
-            self.scaler.update(overflowed)
-        self._lacks = self._lacks and not self.options.update
+        if self.scaler is not None:
+            if overflowed or self.updated:
+                self.scaler.update(overflowed)
+            self.scaler.skipped += is_left_out and self.options.update
+            self.scaler.skips &= not self.options.update
         for flat in self._flats:
             flat.drop_gradients()
 

@@ -140,16 +140,22 @@ def _set(
     facts: Mapping[str, Any],
 ) -> None:
     """Puts the saved state into the optimizer."""
-    fused = {id(p): bool(g.get("fused")) for g in optimizer.torch.param_groups for p in g["params"]}
+    group_of = {id(p): group for group in optimizer.torch.param_groups for p in group["params"]}
     optimizer.torch.state.clear()
     for weight in weights:
         for key, value in state.get(weight.name, {}).items():
             if isinstance(value, LocalTensor):
                 value = value.tensor
-            elif isinstance(value, torch.Tensor) and fused[id(weight.parameter)]:
+            elif isinstance(value, torch.Tensor) and _is_beside(key, group_of[id(weight.parameter)]):
                 value = value.to(weight.parameter.device)
             optimizer.torch.state[weight.parameter][key] = value
     for group, saved in zip(optimizer.torch.param_groups, facts["param_groups"], strict=True):
         group.update({k: v for k, v in saved.items() if k not in ("params", "fused", "foreach")})
     for scheduler, saved in zip(schedulers_of(optimizer.torch), facts.get("schedulers", ()), strict=False):
         scheduler.load_state_dict(dict(saved))
+
+
+def _is_beside(key: str, group: Mapping[str, Any]) -> bool:
+    """Whether a number of the state lies on the weight's device: the count of steps only for kernels that read it
+    there, all others always, as torch's own `load_state_dict` puts them."""
+    return key != "step" or bool(group.get("fused") or group.get("capturable"))

@@ -1,5 +1,9 @@
 """A watchdog that ends leaves the process free to end: the store may be gone already, with rank 0."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -10,6 +14,47 @@ import ssdsl.runtime.health.watchdog as watchdog_module
 from ssdsl.runtime.health.heartbeat import Heartbeat
 from ssdsl.runtime.health.torchrun_store import StatusStore
 from ssdsl.runtime.health.watchdog import Watchdog
+
+RANK = """
+import sys, time
+from pathlib import Path
+from ssdsl.runtime.health.heartbeat import Heartbeat
+from ssdsl.runtime.health.torchrun_store import StatusStore
+from ssdsl.runtime.health.watchdog import Watchdog
+
+StatusStore.put = lambda *_: None
+folder = Path(sys.argv[1])
+watchdog = Watchdog(Heartbeat(folder, 0), ranks=1, limit_s=1, folder=folder)
+print("there", flush=True)
+time.sleep(60)
+"""
+AGENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.argv[1:]])"
+
+
+@pytest.mark.parametrize("variable", ["TORCHELASTIC_RUN_ID", "NO_TORCHRUN"])
+def test_a_rank_ends_with_its_torchrun(variable: str, tmp_path: Path) -> None:
+    """However that ends. A process that torchrun did not start may outlive the shell that did."""
+    command = [sys.executable, "-c", AGENT, RANK, str(tmp_path)]
+    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", variable: "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as agent:
+        assert agent.stdout is not None and agent.stdout.readline() == "there\n"
+        agent.kill()
+    (rank,) = (int(p.parent.name) for p in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path) in _words(p))
+    for _ in range(30):
+        time.sleep(0.1)
+        if has_ended := str(tmp_path) not in _words(Path(f"/proc/{rank}/cmdline")):
+            break
+    if variable == "NO_TORCHRUN":
+        os.kill(rank, signal.SIGKILL)
+    assert has_ended is (variable != "NO_TORCHRUN")
+    assert has_ended is ("torchrun, which started it" in _words(tmp_path / "rank0.err"))
+
+
+def _words(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # the process has ended; no rank has written it
+        return ""
 
 
 def test_a_rank_that_ends_at_once_asks_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ssdsl.model.dims.signature import (
+    ONE,
     Axis,
     Letter,
     Signature,
@@ -39,8 +40,8 @@ def convolution(call: TypedCall) -> Signature:
     if patches:
         kernel = [whole(f"kernel_{word}", n) for word, n in zip(words, w[2:], strict=True)]
         space = [(*free(word), *inside) for word, inside in zip(words, kernel, strict=True)]
-        return _convolved(call, x, OUT, IN, space, kernel, [free(word) for word in words])
-    return _convolved(call, x, OUT, IN, *_sliding(call))
+        return _convolved(call, space, kernel, [free(word) for word in words])
+    return _convolved(call, *_sliding(call))
 
 
 def transposed_convolution(call: TypedCall) -> Signature:
@@ -50,7 +51,7 @@ def transposed_convolution(call: TypedCall) -> Signature:
     stride, padding, dilation = (_tuple(call.argument(n), rank) for n in ("stride", "padding", "dilation"))
     windows = [Spread(*numbers) for numbers in zip(x[-rank:], stride, padding, w[2:], dilation, strict=True)]
     given, new = _windowed(windows)
-    return _convolved(call, x, IN, OUT, given, [whole(f"kernel_{word}") for word in SPACE[rank]], new)
+    return _convolved(call, given, [whole(f"kernel_{word}") for word in SPACE[rank]], new, transposed=True)
 
 
 def _sliding(call: TypedCall) -> tuple[list[Axis], list[Axis], list[Axis]]:
@@ -82,17 +83,19 @@ def _windowed(windows: Sequence[Window | None]) -> tuple[list[Axis], list[Axis]]
 
 
 def _convolved(
-    call: TypedCall, x: Shape, first: Axis, second: Axis, space: list[Axis], kernel: list[Axis], out: list[Axis]
+    call: TypedCall, space: list[Axis], kernel: list[Axis], out: list[Axis], *, transposed: bool = False
 ) -> Signature:
-    """The signature of a convolution; `first` and `second` are the channels in the weight's first two axes."""
-    given, made = IN, OUT
-    if call.argument("groups") != 1:  # the weight has the channels of one group
-        given, first, second, made = kept_whole(given), kept_whole(first), whole("g"), kept_whole(made)
-    batch = [free("b")] if len(x) == len(space) + 2 else []
-    rows = [[*batch, given, *space], [first, second, *kernel]]
+    """The signature of a convolution. With groups, channels are groups x channels of one, and the weight has the groups
+    in its first axis: the channels of the result, or if it is transposed those of the input."""
+    groups, given, made = ONE, IN, OUT
+    if (count := call.argument("groups")) != 1:
+        groups, given, made = (Letter("channels", size=count),), whole("given"), whole("made")
+    first, second = (given, made) if transposed else (made, given)
+    batch = [free("b")] if call.rank == len(space) + 2 else []
+    rows = [[*batch, (*groups, *given), *space], [(*groups, *first), second, *kernel]]
     if isinstance(call.argument("bias"), Ref):
-        rows.append([made])
-    return signature(rows, [[*batch, made, *out]], addends=(2,))
+        rows.append([(*groups, *made)])
+    return signature(rows, [[*batch, (*groups, *made), *out]], addends=(2,))
 
 
 def _tuple(value: Any, rank: int) -> tuple[Any, ...]:
@@ -238,6 +241,7 @@ def _of_space(n: int) -> Iterator[Op]:
         f"aten::conv{n}d",
         convolution,
         windows=CONVOLUTION,
+        groups=("groups", -1 - n),
         contraction=True,
         fresh=True,
         flops=_flops,
@@ -247,6 +251,7 @@ def _of_space(n: int) -> Iterator[Op]:
         f"aten::conv_transpose{n}d",
         transposed_convolution,
         windows=TRANSPOSED,
+        groups=("groups", -1 - n),
         contraction=True,
         fresh=True,
         flops=_transposed_flops,

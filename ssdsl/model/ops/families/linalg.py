@@ -25,7 +25,10 @@ def triangular(call: TypedCall) -> Signature:
     return parse_signature("... i! j!, ... i! of -> ... j! of" if left else "... i! j!, ... of j! -> ... of i!")
 
 
-KINDS = "linalg_inv_ex linalg_cholesky_ex _linalg_eigh linalg_qr linalg_matrix_exp"
+KINDS = """
+    linalg_inv_ex linalg_cholesky_ex linalg_lu_factor_ex linalg_qr linalg_matrix_exp _linalg_solve_ex _linalg_eigh
+    _linalg_svd _linalg_det _linalg_slogdet linalg_lu_solve linalg_householder_product cholesky_inverse
+"""
 
 OPS = (
     *(Op(f"aten::{kind}", matrices) for kind in KINDS.split()),
