@@ -216,13 +216,15 @@ class EdgeEnd(Record):
 
 class Back(Record):
     """The cause of a cycle: a value that goes back to an earlier stage. `own` is set if the maker, or else the reader,
-    is an operator that a module calls itself: the path that selects it."""
+    is an operator that a module calls itself: the path that selects it. `is_all`: its statement assigns nothing else.
+    """
 
     value: str
     maker: EdgeEnd
     reader: EdgeEnd
     own: str | None
     is_of_maker: bool
+    is_all: bool
 
     @property
     def fact(self) -> str:
@@ -242,11 +244,13 @@ class Back(Record):
         if self.own is None:
             return "assign these two operators to the same devices, or cut the model by `balance(model, S)`"
         devices = (self.maker if self.is_of_maker else self.reader).devices
-        return (
-            f'leave what this module calls itself out of the selection on `{devices}`: append `- model["{self.own}"]`\n'
-            "each of these operators then runs where its operands are made\n"
-            "or cut the model by `balance(model, S)`"
+        change = (
+            f'leave what this module calls itself out of the selection on `{devices}`: append `- model["{self.own}"]`'
         )
+        if self.is_all:
+            change = f"leave out the statement on `{devices}`: it assigns only what this module calls itself"
+        then = "each of these operators then runs where its operands are made\nor cut the model by `balance(model, S)`"
+        return f"{change}\n{then}"
 
 
 class OrderCycle(Diagnostic):

@@ -81,7 +81,17 @@ def _back(graph: TaskGraph, tasks: list[Compute]) -> Back | None:
     flow = max(flows, key=lambda f: f.distance)
     own = next((o for o in (flow.maker, flow.reader) if o.path in graph.plan.graph.parents), None)
     path = None if own is None else own.own_path
-    return Back(flow.value, _end(graph, flow.maker), _end(graph, flow.reader), path, own is flow.maker)
+    is_all = own is not None and _owners(graph, own) == {path}
+    return Back(flow.value, _end(graph, flow.maker), _end(graph, flow.reader), path, own is flow.maker, is_all)
+
+
+def _owners(graph: TaskGraph, operator: Operator) -> set[str]:
+    """The modules that call, themselves, what the statement that places an operator places."""
+    span, places = (
+        graph.plan.of(operator.name).home.span,
+        ((o, graph.plan.of(o.name).place) for o in graph.plan.graph.operators),
+    )
+    return {o.own_path for o, place in places if place is not None and place.span == span}
 
 
 def _groups(graph: TaskGraph) -> dict[str, Group]:
