@@ -95,9 +95,9 @@ class DoesNotDivide(Traced):
 
     @property
     def change(self) -> str:
-        """The parameter or the number of parts to set: of an earlier cut, if that is the one that the user has set."""
-        cuts = (self.cut, *self.taken)
-        blamed = sorted(cuts, key=lambda cut: not cut.is_set) if not self.cut.is_set else cuts
+        """The parameter or the number of parts to set: what the user has set, else a parameter, else what the plan has
+        written; of these, this cut's rather than an earlier one's."""
+        blamed = sorted((self.cut, *self.taken), key=lambda cut: (not cut.is_set, cut.origin is None))
         for cut in blamed:
             if choices := self._choices(cut):
                 name = f"{cut.origin.param} = " if cut.origin else f"{cut.index} = "
@@ -307,7 +307,8 @@ class Contradiction(Conflict):
             )
             return f"give both the same {same}, or choose another index"
         if self.is_all:
-            return "choose another index"
+            up = f"put this statement in front of the other, and `[{self.name} = none]` behind what that one splits"
+            return f"choose another index, or {up}"
         some = f"`split {self.given}[{self.name} = none] by {self.asked} into {self.name}`"
         return f"choose another index, or leave out the operators that have it: {some}"
 
