@@ -148,7 +148,8 @@ class NeedsWhole(Record):
     `sums`: the parts are addends of a sum; `split`: the operator itself is split by the index; `backward`: the parts
     read its result, whose gradient is the sum. With `beside`, its own part `part` needs only these parts. `outside` is
     an index that cuts the same dimension outside this one, so the positions of a part depend on it. `between`: parts
-    also read what it makes, so all parts of what is in front of it come before any of what is behind.
+    also read what it makes, so all parts of what is in front of it come before any of what is behind. `others` are the
+    parts of the index at the other end of the value, if it has another number there.
     """
 
     kind: str
@@ -163,6 +164,7 @@ class NeedsWhole(Record):
     part: int = 0
     outside: str = ""
     between: bool = False
+    others: int = 0
 
     @property
     def fact(self) -> str:
@@ -174,6 +176,9 @@ class NeedsWhole(Record):
     def reason(self) -> str:
         where = f"`{self.kind}` in {f'module `{self.path}`' if self.path else 'the model'} ({self.source})"
         every = ", ".join(map(str, range(self.parts)))
+        if self.others:
+            ends = f"{self.others} parts at one end of a value and {self.parts} at the other"
+            return f"`{self.index}` has {ends}: {where} waits for {self.index} = {every}"
         if self.backward:
             return f"all parts read what {where} makes: its backward waits for those of {self.index} = {every}"
         if self.beside:
@@ -186,6 +191,10 @@ class NeedsWhole(Record):
 
     @property
     def change(self) -> str:
+        if self.others:
+            few, many = sorted((self.others, self.parts))
+            inner = f"; or `{self.index} = {few}` on both, and a further index inside of it on one"
+            return f"split both into as many parts, `{self.index} = {many}`{inner}"
         if self.beside:
             return "remove the `order`: each part then runs as soon as the parts that it reads are there"
         if self.outside:
@@ -274,6 +283,7 @@ class OrderCycle(Diagnostic):
     cycle: str
     places: tuple[Span, ...] = ()
     cause: NeedsWhole | Back | None = None
+    calls: tuple[Span, ...] = ()  # of the functions with these statements
 
     @property
     def fact(self) -> str:
@@ -304,7 +314,7 @@ class OrderCycle(Diagnostic):
         match self.cause:
             case Back(_, _, reader):
                 return tuple((span, f"puts `{reader.kind}` on {reader.devices}") for span in self.places)
-        return tuple((span, "and this one") for span in self.places)
+        return (*((span, "and this one") for span in self.places), *((span, "called here") for span in self.calls))
 
 
 class ShardConflict(Diagnostic):

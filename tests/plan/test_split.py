@@ -138,6 +138,10 @@ def test_a_number_of_parts_beside_an_axis(graph: Graph, line: str, said: str) ->
             'mesh gpus(sp = 2)\nsplit model by seq into sp\nsplit model["h.*.attn"] by heads into sp\n',
             "or put this statement in front of the other, and `[sp = none]` behind what that one splits",
         ),
+        (
+            "mesh gpus(cp = 2)\nsplit model by seq into cp parts [[0, 1], [2]]\n",
+            "list as many chunks as divide 16: 16, 8, 4 or 2",
+        ),
     ],
 )
 def test_the_change_to_make(graph: Graph, plan: str, said: str) -> None:

@@ -48,7 +48,7 @@ def place_params(lowering: Lowering) -> Lowering:
     placing = _Placing(lowering)
     params = [p for w, found in uses.items() for p in placing.of(w, shapes[w], found, written.get(w, ()))]
     if not lowering.held.params:
-        _check_shards(lowering.plan.shards, params)
+        check_shards(lowering.plan.shards, params)
     return replace(lowering, params=tuple(map(placing.in_parts, params)))
 
 
@@ -116,7 +116,7 @@ class _Placing:
         return self.lowering.plan.of(name).home.span
 
 
-def _check_shards(shards: tuple[StateShard, ...], params: list[Param]) -> None:
+def check_shards(shards: tuple[StateShard, ...], params: list[Param]) -> None:
     """Raises PlanError where a statement cuts the state of no weight over one of its axes."""
     for shard in shards:
         those = [p for p in params if p.weight in shard.weights]

@@ -29,7 +29,8 @@ class Division(Record):
     did.
 
     `is_axis` where the number is the size of a mesh axis, which the statement does not repeat. `along` are the sizes of
-    the axes with the index's name, where the statement gives a number: only these can be right.
+    the axes with the index's name, where the statement gives a number: only these can be right. `in_chunks` where the
+    statement lists so many equal chunks, of which a part may have several.
     """
 
     index: str
@@ -37,12 +38,19 @@ class Division(Record):
     origin: NumberOrigin | None
     is_axis: bool = False
     along: tuple[int, ...] = ()
+    in_chunks: bool = False
 
     @property
     def is_set(self) -> bool:
         return self.origin is not None and self.origin.is_set
 
+    @property
+    def pieces(self) -> str:
+        return "chunks" if self.in_chunks else "parts"
+
     def __str__(self) -> str:
+        if self.in_chunks:
+            return f"{self.count} chunks"
         return f"{self.index} = {self.count}{f', {self.origin}' if self.origin else ''}"
 
 
@@ -56,7 +64,7 @@ class DoesNotDivide(Traced):
     """
 
     code = "E0203"
-    title = "cannot split `{dim}` into {cut.count} equal parts"
+    title = "cannot split `{dim}` into {cut.count} equal {cut.pieces}"
     label = "{cut}"
     note = "{where}\n{what_it_is}"
     help = "{change}\n{or_leave}\n{or_more}"
@@ -100,6 +108,8 @@ class DoesNotDivide(Traced):
         blamed = sorted((self.cut, *self.taken), key=lambda cut: (not cut.is_set, cut.origin is None))
         for cut in blamed:
             if choices := self._choices(cut):
+                if cut.in_chunks:
+                    return f"list as many chunks as divide {self.left}: {joined(list(map(str, choices)), 'or')}"
                 name = f"{cut.origin.param} = " if cut.origin else f"{cut.index} = "
                 where = " in its mesh" if cut.is_axis and not cut.origin else ""
                 return f"choose {self._goal(cut)}: {name}{joined(list(map(str, choices)), 'or')}{where}"
