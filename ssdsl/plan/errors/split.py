@@ -44,10 +44,6 @@ class Division(Record):
     def is_set(self) -> bool:
         return self.origin is not None and self.origin.is_set
 
-    @property
-    def pieces(self) -> str:
-        return "chunks" if self.in_chunks else "parts"
-
     def __str__(self) -> str:
         if self.in_chunks:
             return f"{self.count} chunks"
@@ -64,7 +60,7 @@ class DoesNotDivide(Traced):
     """
 
     code = "E0203"
-    title = "cannot split `{dim}` into {cut.count} equal {cut.pieces}"
+    title = "cannot split `{dim}` into {cut.count} equal parts"
     label = "{cut}"
     note = "{where}\n{what_it_is}"
     help = "{change}\n{or_leave}\n{or_more}"
