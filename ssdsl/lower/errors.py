@@ -157,7 +157,8 @@ class NeedsWhole(Record):
     `sums`: the parts are addends of a sum; `split`: the operator itself is split by the index; `backward`: the parts
     read its result, whose gradient is the sum. With `beside`, its own part `part` needs only these parts. `outside` is
     an index that cuts the same dimension outside this one, so the positions of a part depend on it. `between`: parts
-    also read what it makes, so all parts of what is in front of it come before any of what is behind.
+    also read what it makes, so all parts of what is in front of it come before any of what is behind. `others` are the
+    parts of the index at the other end of the value, if it has another number there.
     """
 
     kind: str
@@ -172,6 +173,7 @@ class NeedsWhole(Record):
     part: int = 0
     outside: str = ""
     between: bool = False
+    others: int = 0
 
     @property
     def fact(self) -> str:
@@ -183,6 +185,9 @@ class NeedsWhole(Record):
     def reason(self) -> str:
         where = operator_text(self.kind, self.path, self.source)
         every = ", ".join(map(str, range(self.parts)))
+        if self.others:
+            ends = f"{self.others} parts at one end of a value and {self.parts} at the other"
+            return f"`{self.index}` has {ends}: {where} waits for {self.index} = {every}"
         if self.backward:
             return f"all parts read what {where} makes: its backward waits for those of {self.index} = {every}"
         if self.beside:
@@ -195,6 +200,10 @@ class NeedsWhole(Record):
 
     @property
     def change(self) -> str:
+        if self.others:
+            few, many = sorted((self.others, self.parts))
+            inner = f"; or `{self.index} = {few}` on both, and a further index inside of it on one"
+            return f"split both into as many parts, `{self.index} = {many}`{inner}"
         if self.beside:
             return "remove the `order`: each part then runs as soon as the parts that it reads are there"
         if self.outside:
@@ -225,13 +234,15 @@ class EdgeEnd(Record):
 
 class Back(Record):
     """The cause of a cycle: a value that goes back to an earlier stage. `own` is set if the maker, or else the reader,
-    is an operator that a module calls itself: the path that selects it."""
+    is an operator that a module calls itself: the path that selects it. `is_all`: its statement assigns nothing else.
+    """
 
     value: str
     maker: EdgeEnd
     reader: EdgeEnd
     own: str | None
     is_of_maker: bool
+    is_all: bool
 
     @property
     def fact(self) -> str:
@@ -251,12 +262,16 @@ class Back(Record):
         if self.own is None:
             return "assign these two operators to the same devices, or cut the model by `balance(model, S)`"
         devices = (self.maker if self.is_of_maker else self.reader).devices
-        return (
+        change = (
             f"leave out of the selection on `{devices}` the operators that this module calls outside its submodules: "
-            f'append `- model["{self.own}"]`\n'
-            "each of these operators then runs where its operands are made\n"
-            "or cut the model by `balance(model, S)`"
+            f'append `- model["{self.own}"]`'
         )
+        if self.is_all:
+            change = (
+                f"leave out the statement on `{devices}`: it assigns only what this module calls outside its submodules"
+            )
+        then = "each of these operators then runs where its operands are made\nor cut the model by `balance(model, S)`"
+        return f"{change}\n{then}"
 
 
 class OrderCycle(Diagnostic):
@@ -280,6 +295,7 @@ class OrderCycle(Diagnostic):
     cycle: str
     places: tuple[Span, ...] = ()
     cause: NeedsWhole | Back | None = None
+    calls: tuple[Span, ...] = ()  # of the functions with these statements
 
     @property
     def fact(self) -> str:
@@ -310,7 +326,7 @@ class OrderCycle(Diagnostic):
         match self.cause:
             case Back(_, _, reader):
                 return tuple((span, f"puts `{reader.kind}` on {reader.devices}") for span in self.places)
-        return tuple((span, "and this one") for span in self.places)
+        return (*((span, "and this one") for span in self.places), *((span, "called here") for span in self.calls))
 
 
 class ShardConflict(Diagnostic):

@@ -26,6 +26,16 @@ def merged(runs: Iterable[tuple[Number, Number]]) -> tuple[tuple[Number, Number]
     return tuple(found)
 
 
+def ranges(numbers: Iterable[int], dash: str = "-") -> list[str]:
+    """Consecutive numbers as `first-last`.
+
+    >>> ranges([7, 0, 1, 2])
+    ['0-2', '7']
+    """
+    runs = merged((number, number + 1) for number in numbers)
+    return [str(start) if end == start + 1 else f"{start}{dash}{end - 1}" for start, end in runs]
+
+
 def on_axis(kept: Sequence[tuple[int, Runs]]) -> Runs:
     """The positions of an axis that fuses several dimensions, given the positions that are kept of each.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ssdsl.plan import regions
+from ssdsl.plan.regions import ranges
 
 
 def merged(paths: Iterable[str]) -> str:
@@ -14,13 +14,3 @@ def merged(paths: Iterable[str]) -> str:
 def _part(words: list[str]) -> str:
     words = list(dict.fromkeys(words))
     return words[0] if len(words) == 1 else "{" + ",".join(ranges(map(int, words))) + "}"
-
-
-def ranges(numbers: Iterable[int], dash: str = "-") -> list[str]:
-    """Consecutive numbers as `first-last`.
-
-    >>> ranges([7, 0, 1, 2])
-    ['0-2', '7']
-    """
-    runs = regions.merged((number, number + 1) for number in numbers)
-    return [str(start) if end == start + 1 else f"{start}{dash}{end - 1}" for start, end in runs]

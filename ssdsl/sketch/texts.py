@@ -25,6 +25,12 @@ class Texts(Record):
         """All texts, the searched ones first."""
         return dict([*self.searched.items(), self.baseline])
 
+    def has(self, path: Path) -> bool:
+        """Whether a file is one of the searched texts, or a copy: what a search writes that finds no number."""
+        if path.resolve() in map(Path.resolve, self.searched):
+            return True
+        return path.is_file() and path.read_bytes() in (source.text.encode() for source in self.searched.values())
+
     def of(self, name: str) -> tuple[Path, Source]:
         """The text with this name in diagnostics."""
         return next((path, source) for path, source in self.all.items() if source.name == name)

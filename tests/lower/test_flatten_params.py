@@ -20,6 +20,7 @@ from ssdsl.ir.param import (
 from ssdsl.lower.errors import ShardConflict, StateApart
 from ssdsl.lower.lowering import Held, Lowering
 from ssdsl.lower.params.flatten_params import completion_of, flatten_params
+from ssdsl.lower.params.place_params import check_shards
 from ssdsl.plan.plan import State
 from ssdsl.plan.plan import StateShard as StateShard
 from ssdsl.record import replace
@@ -223,7 +224,7 @@ def test_a_tied_weight_of_unlike_devices_keeps_its_state_whole() -> None:
 def test_state_that_no_axis_copies_is_refused() -> None:
     cut = replace(param("a"), layout=Layout((Shard(0, 256, 4), REPLICATE)))
     with pytest.raises(PlanError) as caught:
-        flats(cut, shards=(shard(State.OPTIMIZER, "a", "dp"),))
+        check_shards((shard(State.OPTIMIZER, "a", "dp"),), [cut])
     assert [type(d) for d in caught.value.diagnostics] == [ShardConflict]
 
 

@@ -115,6 +115,21 @@ def summed() -> Built:
     return Summed(), {"x": torch.randn(8, 4)}, AXES
 
 
+class Branched(nn.Module):
+    """The model itself has an activation in each of two branches, and compares them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c, self.d = (nn.Linear(4, 4) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.mse_loss(self.c(self.a(x).relu()), self.d(self.b(x).relu()))
+
+
+def branched() -> Built:
+    return Branched(), {"x": torch.randn(8, 4)}, AXES
+
+
 def chain_statistics(parts: int) -> Built:
     """`chain_norm`, in which each part of the batch has its own statistics."""
     from ssdsl import micro_batch_statistics

@@ -35,6 +35,12 @@ recompute [model]
 recompute model.gathers
 prefetch model by 3
 """
+JUDGES = """
+mesh gpus(pp = 2)
+assign model["whole"] to gpus[pp = 0]
+assign model["each"] to gpus[pp = 1]
+order model["whole"].fwd -> model["each"].fwd
+"""
 
 
 def plan_of(text: str, graph: Graph) -> Plan:
@@ -58,6 +64,14 @@ def test_what_the_model_calls_itself(rooted: Graph) -> None:
     assert [o.kind for o in behind] == ["gelu", "add", "sub", "pow", "sum", "div"]
     record = plan.of(host.name)
     assert record.checkpoint and record.regathers and record.ahead and record.ahead.value == 3 and record.sets
+
+
+def test_the_last_of_its_operands_is_made_last_by_an_operator_that_has_a_place() -> None:
+    graph = graph_of(f"{TESTS}/models/rooted.py:judged")
+    plan = plan_of(JUDGES, graph)
+    (sub,) = (o for o in graph.operators if o.kind == "sub")
+    assert str(plan.of(sub.name).place) == "gpus[pp = 1]"  # of `each`: the reshape of `whole` behind it is not later
+    lower(plan)
 
 
 def test_what_brings_rows_to_their_experts(rooted: Graph) -> None:

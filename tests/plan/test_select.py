@@ -164,6 +164,22 @@ def test_an_index_that_only_others_have_is_no_reason_to_split(plan) -> None:
     assert found.text(found.help).startswith("others of the model have it: select some of these too")
 
 
+@pytest.mark.parametrize(
+    ("selection", "said"),
+    [
+        ("model.backward", "did you mean `bwd`?"),
+        ("model.parameters", "did you mean `weights`?"),
+        ('model["h[3].mlp"]', "did you mean `h.3.mlp`?"),
+        ('model["h.4.mlp"]', "did you mean `h.{0-3}.mlp`?"),
+    ],
+)
+def test_words_of_pytorch_lead_to_those_of_the_language(plan, selection: str, said: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan(f"let x = {selection}\n")
+    (found,) = caught.value.diagnostics
+    assert found.text(found.help) == said
+
+
 def test_devices_that_no_widths_make_are_said_in_words_that_fit_one(plan) -> None:
     with pytest.raises(PlanError) as caught:
         plan("let x = widths(1, 3, [1, 2, 4])\n")

@@ -127,6 +127,29 @@ def test_a_number_of_parts_beside_an_axis(graph: Graph, line: str, said: str) ->
     assert said in render(caught.value.diagnostics[0])
 
 
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        (  # what the plan has written is changed last
+            "param M = 8\nmesh gpus(way = 2)\nsplit model by batch into m = M, way\n",
+            "choose a number that with way = 2 divides 8: M = 4, 2 or 1",
+        ),
+        (
+            'mesh gpus(sp = 2)\nsplit model by seq into sp\nsplit model["h.*.attn"] by heads into sp\n',
+            "or put this statement in front of the other, and `[sp = none]` behind what that one splits",
+        ),
+        (
+            "mesh gpus(cp = 2)\nsplit model by seq into cp parts [[0, 1], [2]]\n",
+            "list as many chunks as divide 16: 16, 8, 4 or 2",
+        ),
+    ],
+)
+def test_the_change_to_make(graph: Graph, plan: str, said: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        interpret_all(parse(Source("a.ssp", plan + ASSIGN)), graph)
+    assert said in render(caught.value.diagnostics[0])
+
+
 def test_independent_mistakes_are_reported_together_and_their_consequences_are_not(plan) -> None:
     text = "mesh gpus(dp = 0)\nlet a = modle\nsplit a by batch into dp\nsplit model by bach into m = 2\n"
     text += "order model[m = 0] -> a\nassign model to gpus\n"

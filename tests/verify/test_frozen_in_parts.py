@@ -18,6 +18,7 @@ DATA = f"mesh gpus(dp = 2)\nsplit model by batch into dp\n{IN_PARTS}assign model
 PLANS = {
     "data": DATA,
     "tensor": DATA.replace("dp = 2", "dp = 2, tp = 2") + "split model by hidden into tp where possible\n",
+    "named": DATA.replace("model.weights", 'model["base"].weights'),
     "recomputed": DATA + 'recompute model["out"]\n',
     "nodes": DATA.replace("dp = 2", "node = 2, dp = 2") + "split model by batch into node\n",
     "stages": f"""

@@ -97,7 +97,7 @@ def search(
     on = chosen_cluster(cluster)
     wanted = _range(devices, on)
     texts = read_texts(plans or (), baseline)
-    if out is not None and Path(out).resolve() not in map(Path.resolve, texts.searched):
+    if out is not None and not texts.has(Path(out)):
         check_file(out, Mark.PLAN)
     held = captured(model, meta=meta, precision=precision)
     graph = held.graph

@@ -19,7 +19,7 @@ from ssdsl.ir.param import (
     StateAxes,
     SumTiedGrads,
 )
-from ssdsl.lower.errors import ShardConflict, StateApart
+from ssdsl.lower.errors import StateApart
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.params.gather_weights import weights_of
 from ssdsl.lower.params.share_reductions import shared_axes
@@ -91,7 +91,6 @@ def flatten_params(lowering: Lowering) -> Lowering:
     submeshes: dict[str, list[Submesh]] = {}
     for param in lowering.params:
         submeshes.setdefault(param.weight, []).append(param.submesh)
-    _check_shards(lowering)
     cuts = _cuts(lowering)
     _check_nested(lowering, cuts)
     readers = _readers(lowering)
@@ -218,17 +217,6 @@ def _cut_steps(partial: tuple[str, ...], axes: tuple[str, ...]) -> Iterator[Comp
     for is_summed, run in itertools.groupby(axes, key=lambda axis: axis in partial):
         cut = ReduceScatterGrads if is_summed else ChunkGrads
         yield cut(tuple(run))
-
-
-def _check_shards(lowering: Lowering) -> None:
-    """Raises PlanError if a statement cuts the state of no weight over one of its axes."""
-    for shard in lowering.plan.shards:
-        params = [p for p in lowering.params if p.weight in shard.weights]
-        axes = {a: n for p in params for a, n in p.submesh.mesh.axes}
-        wholes = [p.copied for p in params]
-        for axis in shard.axes:
-            if params and axes.get(axis) != 1 and not any(axis in whole for whole in wholes):
-                raise PlanError(ShardConflict(shard.span, shard.state.value, params[0].weight, axis, tuple(wholes[0])))
 
 
 def _cuts(lowering: Lowering) -> list[_Cut]:

@@ -5,11 +5,11 @@ from collections.abc import Hashable, Iterator, Mapping
 
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, Submesh, nests
 from ssdsl.ir.param import Param
-from ssdsl.lower.errors import BufferApart, BufferUser, ParamsOverlap
+from ssdsl.lower.errors import BufferApart, BufferUser, ParamsOverlap, ShardConflict
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.evaluation_errors import WeightElsewhere
 from ssdsl.model.graph import Graph, Origin
-from ssdsl.plan.plan import State
+from ssdsl.plan.plan import State, StateShard
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
@@ -18,8 +18,8 @@ Use = tuple[Layout, Layout]  # the layouts in which an operator needs a weight, 
 
 
 def place_params(lowering: Lowering) -> Lowering:
-    """Adds the parameters, one for each submesh that uses a weight. Raises PlanError if these submeshes overlap, or
-    where an evaluation reads a weight on a submesh on which training has none."""
+    """Adds the parameters, one for each submesh that uses a weight. Raises PlanError if these submeshes overlap, if a
+    statement cuts no state, or if an evaluation reads a weight on a submesh on which training has none."""
     uses: dict[str, dict[Submesh, list[Use]]] = {}
     known: dict[tuple[int, int], Use] = {}  # by the number of a typed call, and of its operand
     shapes: dict[str, Shape] = {}
@@ -46,8 +46,10 @@ def place_params(lowering: Lowering) -> Lowering:
     if not lowering.trains:
         return replace(lowering, params=_held(lowering, uses))
     placing = _Placing(lowering)
-    params = tuple(p for w, found in uses.items() for p in placing.of(w, shapes[w], found, written.get(w, ())))
-    return replace(lowering, params=params)
+    params = [p for w, found in uses.items() for p in placing.of(w, shapes[w], found, written.get(w, ()))]
+    if not lowering.held.params:
+        check_shards(lowering.plan.shards, params)
+    return replace(lowering, params=tuple(map(placing.in_parts, params)))
 
 
 def _held(lowering: Lowering, uses: dict[str, dict[Submesh, list[Use]]]) -> tuple[Param, ...]:
@@ -91,9 +93,13 @@ class _Placing:
         value, lowering = self.lowering.graph.values[weight], self.lowering
         trained = value.origin is Origin.WEIGHT and weight in lowering.learning
         for submesh, (layout, partial) in zip(uses, alike, strict=True):
-            param = Param(weight, submesh, shape, layout, partial, trained, value.dtype)
-            cut = self.cut.get(weight, ()) if value.origin is Origin.WEIGHT and not trained and not held else ()
-            yield _in_parts(param, cut) if cut else param
+            yield Param(weight, submesh, shape, layout, partial, trained, value.dtype)
+
+    def in_parts(self, param: Param) -> Param:
+        """The parameter, in the parts in which a statement stores a weight that is not trained."""
+        is_frozen = not param.trained and self.lowering.graph.values[param.weight].origin is Origin.WEIGHT
+        cut = self.cut.get(param.weight, ()) if is_frozen and param.weight not in self.held else ()
+        return _in_parts(param, cut) if cut else param
 
     def _check_apart(self, weight: str, submeshes: list[Submesh]) -> None:
         for a, b in itertools.combinations(submeshes, 2):
@@ -108,6 +114,17 @@ class _Placing:
         segments = (s for s in self.lowering.segments if s.submesh == submesh)
         name = next(o.name for s in segments for o in s.operators if o.name in readers)
         return self.lowering.plan.of(name).home.span
+
+
+def check_shards(shards: tuple[StateShard, ...], params: list[Param]) -> None:
+    """Raises PlanError where a statement cuts the state of no weight over one of its axes."""
+    for shard in shards:
+        those = [p for p in params if p.weight in shard.weights]
+        axes = {a: n for p in those for a, n in p.submesh.mesh.axes}
+        wholes = [p.copied for p in those]
+        for axis in shard.axes:
+            if those and axes.get(axis) != 1 and not any(axis in whole for whole in wholes):
+                raise PlanError(ShardConflict(shard.span, shard.state.value, those[0].weight, axis, tuple(wholes[0])))
 
 
 def _in_parts(param: Param, axes: tuple[str, ...]) -> Param:

@@ -14,6 +14,7 @@ from ssdsl.lower.tasks.graph import FORWARD, TaskGraph
 from ssdsl.model.graph import Operator
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import InternalError
+from ssdsl.text.source import Span
 
 MOST_TASKS = 8  # of a cycle that are shown
 STARTS = 8  # tasks from which a shorter cycle is looked for
@@ -33,7 +34,15 @@ def explain_cycle(graph: TaskGraph, stuck: set[int]) -> OrderCycle:
     cause = _whole(graph, tasks) or _back(graph, tasks)
     if isinstance(cause, Back):
         return OrderCycle(cause.maker.span, text, (cause.reader.span,) * (cause.reader.span != cause.maker.span), cause)
-    return OrderCycle(spans[0] if spans else None, text, tuple(spans[1:4]), cause)
+    return OrderCycle(spans[0] if spans else None, text, tuple(spans[1:4]), cause, _calls(graph, spans[:4]))
+
+
+def _calls(graph: TaskGraph, spans: list[Span]) -> tuple[Span, ...]:
+    """Where the plan calls the functions that have these statements; three at most."""
+    plan = graph.plan
+    called = [(order.span, order.called) for order in plan.orders]
+    called += [(row.span, clock.called) for clock in plan.clocks for row in clock.rows]
+    return tuple(dict.fromkeys(call for span, call in called if call is not None and span in spans))[:3]
 
 
 def _short_cycle(after: dict[int, list[int]]) -> list[int]:
@@ -81,7 +90,17 @@ def _back(graph: TaskGraph, tasks: list[Compute]) -> Back | None:
     flow = max(flows, key=lambda f: f.distance)
     own = next((o for o in (flow.maker, flow.reader) if o.path in graph.plan.graph.parents), None)
     path = None if own is None else own.own_path
-    return Back(flow.value, _end(graph, flow.maker), _end(graph, flow.reader), path, own is flow.maker)
+    is_all = own is not None and _owners(graph, own) == {path}
+    return Back(flow.value, _end(graph, flow.maker), _end(graph, flow.reader), path, own is flow.maker, is_all)
+
+
+def _owners(graph: TaskGraph, operator: Operator) -> set[str]:
+    """The modules that call, themselves, what the statement that places an operator places."""
+    span, places = (
+        graph.plan.of(operator.name).home.span,
+        ((o, graph.plan.of(o.name).place) for o in graph.plan.graph.operators),
+    )
+    return {o.own_path for o, place in places if place is not None and place.span == span}
 
 
 def _groups(graph: TaskGraph) -> dict[str, Group]:
@@ -171,7 +190,7 @@ def _joins(graph: TaskGraph, producer: Function, reader: Function, at: At) -> Ne
                 beside = merge.read_by[part]
                 return NeedsWhole(*where, index.name, index.parts, sums=False, split=True, beside=beside, part=part)
             if sums or not is_split:
-                return NeedsWhole(*where, index.name, index.parts, sums, is_split)
+                return NeedsWhole(*where, index.name, index.parts, sums, is_split, others=_parts(reader, index.name))
             ends = graph.operator_of(_maker(producer, _made(producer, given))), operator
             made, read = (_around(graph, op, index.name) for op in ends)
             outside = "" if made == read else next(name for name, _ in made + read)
@@ -193,8 +212,15 @@ def _read_by_all(graph: TaskGraph, producer: Function, reader: Function, _: At) 
         if given.producer == producer.number and given.gradient and late:
             operator = graph.operator_of(_maker(producer, _made(producer, given)))
             where = operator.kind, operator.path, operator.source
-            return NeedsWhole(*where, late[0].name, late[0].parts, sums=True, split=False, backward=True)
+            name, parts = late[0].name, late[0].parts
+            others = _parts(producer, name)
+            return NeedsWhole(*where, name, parts, sums=True, split=False, backward=True, others=others)
     return None
+
+
+def _parts(function: Function, index: str) -> int:
+    """The number of parts in time that a function has along an index; 0 if none."""
+    return next((t.parts for t in function.time if t.name == index), 0)
 
 
 def _made(producer: Function, given: FunctionInput) -> Name:

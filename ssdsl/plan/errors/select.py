@@ -30,6 +30,15 @@ class NoSuchPath(Traced):
         return near_paths(self.pattern, self.paths) or f"`ssdsl show PLAN --model {self.model} ops` lists the modules"
 
 
+ALIKE: dict[str, str] = {  # other words for phases and state
+    "forward": str(Phase.FORWARD),
+    "backward": str(Phase.BACKWARD),
+    "params": str(State.WEIGHTS),
+    "parameters": str(State.WEIGHTS),
+    "gradients": str(State.GRADS),
+}
+
+
 class NoSuchKind(Traced):
     """No selected operator is of this kind: `model.linaer`. `ssdsl show PLAN --model gpt ops` lists the kinds."""
 
@@ -50,6 +59,8 @@ class NoSuchKind(Traced):
         """The path, if a module was meant; else a kind, a phase or a state that is like it."""
         if self.is_module:
             return f'modules are chosen by a path in brackets: `{self.target}["{self.kind}"]`'
+        if (word := ALIKE.get(self.kind)) is not None:
+            return f"did you mean `{word}`?"
         words = [*self.known, *map(str, Phase), *map(str, State)]
         return suggest(self.kind, words) or "choose one of these, a phase such as `.fwd`, or state such as `.weights`"
 

@@ -29,7 +29,8 @@ class Division(Record):
     did.
 
     `is_axis` where the number is the size of a mesh axis, which the statement does not repeat. `along` are the sizes of
-    the axes with the index's name, where the statement gives a number: only these can be right.
+    the axes with the index's name, where the statement gives a number: only these can be right. `in_chunks` where the
+    statement lists so many equal chunks, of which a part may have several.
     """
 
     index: str
@@ -37,12 +38,15 @@ class Division(Record):
     origin: NumberOrigin | None
     is_axis: bool = False
     along: tuple[int, ...] = ()
+    in_chunks: bool = False
 
     @property
     def is_set(self) -> bool:
         return self.origin is not None and self.origin.is_set
 
     def __str__(self) -> str:
+        if self.in_chunks:
+            return f"{self.count} chunks"
         return f"{self.index} = {self.count}{f', {self.origin}' if self.origin else ''}"
 
 
@@ -95,11 +99,13 @@ class DoesNotDivide(Traced):
 
     @property
     def change(self) -> str:
-        """The parameter or the number of parts to set: of an earlier cut, if that is the one that the user has set."""
-        cuts = (self.cut, *self.taken)
-        blamed = sorted(cuts, key=lambda cut: not cut.is_set) if not self.cut.is_set else cuts
+        """The parameter or the number of parts to set: what the user has set, else a parameter, else what the plan has
+        written; of these, this cut's rather than an earlier one's."""
+        blamed = sorted((self.cut, *self.taken), key=lambda cut: (not cut.is_set, cut.origin is None))
         for cut in blamed:
             if choices := self._choices(cut):
+                if cut.in_chunks:
+                    return f"list as many chunks as divide {self.left}: {joined(list(map(str, choices)), 'or')}"
                 name = f"{cut.origin.param} = " if cut.origin else f"{cut.index} = "
                 where = " in its mesh" if cut.is_axis and not cut.origin else ""
                 return f"choose {self._goal(cut)}: {name}{joined(list(map(str, choices)), 'or')}{where}"
@@ -305,7 +311,8 @@ class Contradiction(Conflict):
             )
             return f"give both the same {same}, or choose another index"
         if self.is_all:
-            return "choose another index"
+            up = f"put this statement in front of the other, and `[{self.name} = none]` behind what that one splits"
+            return f"choose another index, or {up}"
         some = f"`split {self.given}[{self.name} = none] by {self.asked} into {self.name}`"
         return f"choose another index, or leave out the operators that have it: {some}"
 

@@ -5,9 +5,11 @@ from collections.abc import Iterable
 
 from ssdsl.lang.suggest import listed, nearest, suggest
 from ssdsl.model.graph import ROOT
+from ssdsl.plan.regions import ranges
 
 CALL = re.compile(r"#\d+$")
 RANGES = re.compile(r"\{(\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)*)\}", re.ASCII)
+BRACKETS = re.compile(r"\[(\d+)\]", re.ASCII)
 MOST = 4096  # numbers in a range
 
 
@@ -27,6 +29,11 @@ def match_paths(paths: dict[str, frozenset[str]], pattern: str) -> tuple[frozens
         return (frozenset().union(*paths.values()),)
     if "" in segments:
         return ()
+    return tuple(frozenset().union(*(paths[p] for p in unit)) for unit in _beneath(paths, segments).values())
+
+
+def _beneath(paths: Iterable[str], segments: list[str]) -> dict[str, list[str]]:
+    """The paths beneath each module that the segments name, by its own."""
     for start in ([], ["**"]):
         compiled = re.compile(_expression([*start, *segments]))
         units: dict[str, list[str]] = {}
@@ -34,8 +41,8 @@ def match_paths(paths: dict[str, frozenset[str]], pattern: str) -> tuple[frozens
             if found := compiled.match(path):
                 units.setdefault(found[0], []).append(path)
         if units:
-            return tuple(frozenset().union(*(paths[p] for p in unit)) for unit in units.values())
-    return ()
+            return units
+    return {}
 
 
 def _match_own(paths: dict[str, frozenset[str]], pattern: str) -> tuple[frozenset[str], ...]:
@@ -105,9 +112,15 @@ def _numbers(ranges: str) -> str:
 
 def near_paths(pattern: str, paths: Iterable[str]) -> str:
     """ "did you mean `h.*.mlp`?" for a pattern that names nothing, or nothing: tries whole patterns first, then
-    words."""
+    words. Numbers may be in brackets, as in Python; of numbers that no module has, those that there are are offered.
+
+    >>> near_paths("h[1]", ["h.0", "h.1"]), near_paths("h.7", ["h.0", "h.1"])
+    ('did you mean `h.1`?', 'did you mean `h.{0-1}`?')
+    """
     known = dict.fromkeys(paths)
-    pattern = pattern.rstrip(".")
+    pattern = BRACKETS.sub(r".\1", pattern.rstrip("."))
+    if found := _with_numbers(pattern, known):
+        return f"did you mean `{found}`?"
     prefixes: dict[str, None] = {}
     for path in known:
         parts = ["*" if p.isdigit() else p for p in CALL.sub("", path).split(".")]
@@ -119,6 +132,18 @@ def near_paths(pattern: str, paths: Iterable[str]) -> str:
         return close
     words = [w for s in pattern.split(".") if s not in ("*", "**") and not s.isdigit() for w in _near_word(s, prefixes)]
     return f"did you mean {listed(words)}?" if words else ""
+
+
+def _with_numbers(pattern: str, paths: Iterable[str]) -> str:
+    """The pattern, if it selects modules, with the numbers that there are in place of one that no module has; else
+    nothing."""
+    words = pattern.split(".")
+    for at, word in enumerate(words):
+        if word.isdecimal() and not _beneath(paths, words[: at + 1]):
+            last = [CALL.sub("", found).split(".")[-1] for found in _beneath(paths, [*words[:at], "*"])]
+            numbers = ",".join(ranges({int(n) for n in last if n.isdecimal()}))
+            words[at] = numbers if numbers.isdecimal() else f"{{{numbers}}}" if numbers else word
+    return ".".join(words) if "" not in words and _beneath(paths, words) else ""
 
 
 def starred(path: str) -> str:

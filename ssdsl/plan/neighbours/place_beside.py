@@ -3,6 +3,9 @@
 A residual, an activation or a division in the forward of the model itself is in no module that a path such as `h.3`
 names. If no statement assigns such an operator, it goes where the last of its operands is made; without such an
 operand, where its result is used. Everything that the plan says of that neighbour also holds for it.
+
+An operand that was put beside another operator itself is as late as that one: in `v - r[:, None]`, the axis that `r`
+gets here does not make it later than `v`.
 """
 
 from ssdsl.model.graph import Operator
@@ -20,29 +23,34 @@ def place_beside(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
         return []
     parents = model.graph.parents
     left = [op for op in model.ordered(model.compute) if facts.of(op.name).place is None and op.path in parents]
-    found: dict[str, None] = {}  # the operators that got a place, in the order in which they got it
+    found: dict[str, int] = {}  # the operators that got a place, in the order in which they got it: how late each is
+
+    def late(name: str) -> tuple[int, int]:
+        at = model.position[name]
+        return found.get(name, at), at
+
     for op in left:
         given = [maker.name for maker in model.graph.makers_of(op)]
-        _place(facts, model, found, op, sorted(given, key=model.position.__getitem__, reverse=True))
+        _place(facts, model, found, op, sorted(given, key=late, reverse=True))
     for op in reversed(left):
         if op.name not in found:
             users = [reader.name for reader in model.graph.readers_of(op)]
-            _place(facts, model, found, op, sorted(users, key=model.position.__getitem__))
+            _place(facts, model, found, op, sorted(users, key=late))
     return [_warning(facts, model, found)] if found else []
 
 
-def _place(facts: Facts, model: ModelIndex, found: dict[str, None], op: Operator, neighbours: list[str]) -> None:
+def _place(facts: Facts, model: ModelIndex, found: dict[str, int], op: Operator, neighbours: list[str]) -> None:
     """Puts an operator where the first of its neighbours with a place is, and adds it to `found`. Without such a
     neighbour it does nothing."""
     host = next((n for n in neighbours if facts.of(n).place is not None), None)
     if host is not None:
-        found[op.name] = None
+        found[op.name] = found.get(host, model.position[host])
         facts.operators.at[model.position[op.name]] = beside(
             model.operators[host], facts.of(host), op, facts.of(op.name)
         )
 
 
-def _warning(facts: Facts, model: ModelIndex, found: dict[str, None]) -> PlacedBeside:
+def _warning(facts: Facts, model: ModelIndex, found: dict[str, int]) -> PlacedBeside:
     """One warning for all of them; it names the modules, the kinds of operators and the devices of the first."""
     placed = model.ordered(found)
     first = placed[0]

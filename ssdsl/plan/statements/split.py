@@ -391,7 +391,7 @@ def _not_so(
     is_axis = parts.cut.count is None
     sizes = {size for mesh in ctx.facts.meshes.values() for axis, size in mesh.axes if axis == index}
     along = () if is_axis else tuple(sorted(sizes - {parts.count}))
-    division = Division(index, parts.pieces, parts.origin, is_axis, along)
+    division = Division(index, parts.pieces, parts.origin, is_axis, along, in_chunks=parts.pieces != parts.count)
     statistics = _statistics(ctx, op.dims[at], prod(c.count for c in (division, *taken)))
     return DoesNotDivide(
         s.dim.span, name, division, taken, op.dims[at].size, left, _modules(where), has_others, statistics

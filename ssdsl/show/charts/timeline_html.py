@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ssdsl.lang.assets import grammar_text
-from ssdsl.show.pattern import ranges
+from ssdsl.plan.regions import ranges
 from ssdsl.show.view import View, as_json
 from ssdsl.simulate.timeline import Event, EventKind, Memory, Stream, Timeline, TimelineRow
 

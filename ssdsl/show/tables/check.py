@@ -121,7 +121,8 @@ def roles_view(program: Program) -> View:
 
 def _role(program: Program, role: Role) -> tuple[str | int | float, ...]:
     flops = {o.name: o.flops for o in program.graph.operators}
-    mine = sum(flops[op.operator] for function in program.functions_of(role) for op in function.operators())
+    shared = ((f, role.submesh.size / f.submesh.size) for f in program.functions_of(role))  # with other roles
+    mine = sum(share * flops[op.operator] for function, share in shared for op in function.operators())
     tasks = sum(isinstance(action, Compute | Start) for action in role.actions)
     return role.name, role.submesh.size, tasks, mine / max(1, sum(flops.values())), *_state(program, role)
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from ssdsl.plan.regions import ranges
 from ssdsl.show.charts.gantt import alike, shortened
-from ssdsl.show.pattern import ranges
 from ssdsl.show.view import Column, ColumnKind, View
 from ssdsl.simulate.report import DeviceReport, Report
 
