@@ -20,7 +20,7 @@ def save_text(file: str, text: str | bytes) -> None:
         raise PlanError(FileUnwritable(None, file, reason_of(error))) from error
 
 
-class Mark(StrEnum):
+class FileMark(StrEnum):
     """A text in each file of a kind that ssdsl writes, as a regular expression."""
 
     PLAN = r"(?m)^ *# \w+ = \d+: "  # a search's note on a number
@@ -32,7 +32,7 @@ class Mark(StrEnum):
     CLUSTER = "ssdsl clusters measure"
 
 
-def check_file(file: str | None, mark: Mark) -> None:
+def check_file(file: str | None, mark: FileMark) -> None:
     """Raises PlanError if the file's folder does not exist or cannot be written, if the file is a folder, or if it has
     something else in it than ssdsl writes there: for use before long work whose result goes into the file."""
     if file is None:
@@ -50,7 +50,7 @@ def check_file(file: str | None, mark: Mark) -> None:
         raise PlanError(FileUnwritable(None, file, reason))
 
 
-def _is_ours(path: Path, mark: Mark) -> bool:
+def _is_ours(path: Path, mark: FileMark) -> bool:
     """Whether a file is empty, or its beginning has a mark."""
     try:
         with path.open("rb") as file:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
-from ssdsl.lang.save import Mark, check_file, put_whole, reason_of, save_text
+from ssdsl.lang.save import FileMark, check_file, put_whole, reason_of, save_text
 from ssdsl.lang.suggest import counted
 from ssdsl.plan.interpret import interpret_part
 from ssdsl.record import Record, replace
@@ -138,7 +138,7 @@ def _html(session: Session, argument: str) -> Answer:
     from ssdsl.show.advice.by_line import by_line_view
     from ssdsl.show.charts.timeline_html import timeline_html
 
-    check_file(argument, Mark.PAGE)
+    check_file(argument, FileMark.PAGE)
     program, machine = compiled(session), session.outside.machine
     report = machine.simulate(program)
     lines = by_line_view(program.program, machine.cluster, report)

@@ -12,7 +12,7 @@ from ssdsl.lang.errors.files import FileUnwritable
 from ssdsl.lang.errors.text import GIVEN
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import LARGEST_BYTES, read_source
-from ssdsl.lang.save import Mark, check_file, reason_of, save_text
+from ssdsl.lang.save import FileMark, check_file, reason_of, save_text
 from ssdsl.model.graph import Graph
 from ssdsl.plan.context import begin
 from ssdsl.plan.interpret import interpret_all
@@ -95,13 +95,13 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, golden: Callable[[Path, s
 
 def test_a_folder_is_no_file_to_write(tmp_path: Path) -> None:
     with pytest.raises(PlanError) as caught:
-        check_file(str(tmp_path), Mark.PLAN)
+        check_file(str(tmp_path), FileMark.PLAN)
     assert "is a directory" in render(caught.value.diagnostics[0])
-    check_file(str(tmp_path / "new.ssp"), Mark.PLAN)
+    check_file(str(tmp_path / "new.ssp"), FileMark.PLAN)
 
 
-@pytest.mark.parametrize("mark", Mark)
-def test_a_file_that_ssdsl_did_not_write_is_not_replaced(mark: Mark, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mark", FileMark)
+def test_a_file_that_ssdsl_did_not_write_is_not_replaced(mark: FileMark, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("split model by batch into dp\n")
     with pytest.raises(PlanError) as caught:
         check_file(str(tmp_path / "file"), mark)

@@ -132,7 +132,7 @@ def test_a_number_of_parts_beside_an_axis(graph: Graph, line: str, said: str) ->
     [
         (  # what the plan has written is changed last
             "param M = 8\nmesh gpus(way = 2)\nsplit model by batch into m = M, way\n",
-            "choose a number that with way = 2 divides 8: M = 4, 2 or 1",
+            "choose a number whose product with way = 2 divides 8: M = 4, 2 or 1",
         ),
         (
             'mesh gpus(sp = 2)\nsplit model by seq into sp\nsplit model["h.*.attn"] by heads into sp\n',

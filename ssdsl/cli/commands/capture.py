@@ -7,7 +7,7 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.pipeline import captured
 from ssdsl.cli.terminal import results
-from ssdsl.lang.save import Mark, check_file, save_text
+from ssdsl.lang.save import FileMark, check_file, save_text
 from ssdsl.text.diagnostic import PlanError
 
 Name = Annotated[
@@ -33,7 +33,7 @@ def capture(
     if not out.endswith(GRAPH):
         reason = f"commands know a graph by the end of its name: {out}{GRAPH}"
         raise typer.BadParameter(reason, param_hint="'--out'")
-    check_file(out, Mark.GRAPH)
+    check_file(out, FileMark.GRAPH)
     found = captured(model, meta=meta, precision=precision)
     header = {"model": found.origin or model, "comparison": found.comparison, "precision": found.request.precision}
     try:

@@ -8,7 +8,7 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.options import complete_cluster, refuse_unused
 from ssdsl.cli.terminal import print_json, print_views, talk
-from ssdsl.lang.save import Mark, check_file
+from ssdsl.lang.save import FileMark, check_file
 
 if TYPE_CHECKING:
     from ssdsl.cluster.cluster import Cluster
@@ -59,7 +59,7 @@ def measure(out: Out = None) -> None:
     from ssdsl.run.processes import sigterm_raises
     from ssdsl.show.tables.clusters import measurement_view
 
-    check_file(out, Mark.CLUSTER)
+    check_file(out, FileMark.CLUSTER)
     talk.print("measuring for about 15 seconds; let the machine do nothing else")
     with sigterm_raises():
         found = machine.measure()

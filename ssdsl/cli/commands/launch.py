@@ -12,7 +12,7 @@ from ssdsl.cli.options import refuse_unused, settings
 from ssdsl.cli.pipeline import compiled, evaluation, load, working
 from ssdsl.cli.terminal import talk
 from ssdsl.cli.training import write
-from ssdsl.lang.save import Mark, check_file
+from ssdsl.lang.save import FileMark, check_file
 from ssdsl.lang.suggest import joined
 from ssdsl.text.diagnostic import PlanError
 
@@ -116,7 +116,7 @@ def launch(
         refuse_unused(context, dict.fromkeys(("model", "set_", "program", "seed", "meta", "no_cache"), why))
     if Path(target).suffix == ".py":
         refuse_unused(context, {"steps": "give a script its arguments after `--`"})
-    check_file(out, Mark.JOB)
+    check_file(out, FileMark.JOB)
     links = named_cluster(cluster)
     script, processes = _program(target, model, program, settings(set_), seed, meta, links)
     count, each = _fit(processes, nodes, gpus_per_node, links)

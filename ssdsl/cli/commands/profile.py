@@ -10,7 +10,7 @@ from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, parsed, worded
 from ssdsl.cli.terminal import talk
 from ssdsl.cli.training import check_optimizer, compared, train, workplace
-from ssdsl.lang.save import Mark, check_file
+from ssdsl.lang.save import FileMark, check_file
 
 if TYPE_CHECKING:
     from ssdsl.run.results import RunResult
@@ -52,7 +52,7 @@ def profile(
     from ssdsl.simulate.profile.profile import merged
     from ssdsl.simulate.profile.read_costs import lacking, read_costs, write_profile
 
-    check_file(out, Mark.COSTS)
+    check_file(out, FileMark.COSTS)
     overrides = settings(set_)
     chosen = [_chosen(words) for words in plans]
     sources = [parsed(plan) for plan, _ in chosen]

@@ -22,7 +22,7 @@ from ssdsl.cli.training import (
     workplace,
     writable,
 )
-from ssdsl.lang.save import Mark, check_file
+from ssdsl.lang.save import FileMark, check_file
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def run(
     if save is None and out is None:
         unused |= dict.fromkeys(("save_every", "keep"), "give --save, or --out, too")
     refuse_unused(context, unused)
-    check_file(profile, Mark.COSTS)
-    check_file(trace, Mark.TRACE)
+    check_file(profile, FileMark.COSTS)
+    check_file(trace, FileMark.TRACE)
     overrides = settings(set_)
     nodes = chosen_nodes(nnodes, node_rank, rdzv_endpoint)
     loaded = load(plan, model, seed, generator, meta, precision, trains=True)

@@ -17,7 +17,7 @@ from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, state_of
 from ssdsl.cli.terminal import print_json, print_text, print_views, results, show_diagnostics, talk
 from ssdsl.cli.training import check_program_folder
 from ssdsl.interrupts import forget_interrupt
-from ssdsl.lang.save import Mark, check_file
+from ssdsl.lang.save import FileMark, check_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,14 +91,14 @@ def search(
     from ssdsl.cli.commands.clusters import chosen_cluster
     from ssdsl.sketch.texts import read_texts
 
-    check_file(html, Mark.PAGE)
+    check_file(html, FileMark.PAGE)
     if compile_ is not None:
         check_program_folder(Path(compile_))
     on = chosen_cluster(cluster)
     wanted = _range(devices, on)
     texts = read_texts(plans or (), baseline)
     if out is not None and not texts.has(Path(out)):
-        check_file(out, Mark.PLAN)
+        check_file(out, FileMark.PLAN)
     held = captured(model, meta=meta, precision=precision)
     graph = held.graph
     from ssdsl.show.tables.search import pareto_text, search_json, search_views

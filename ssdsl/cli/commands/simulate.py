@@ -10,7 +10,7 @@ from ssdsl.cli.options import settings
 from ssdsl.cli.pictures import save_html, save_trace
 from ssdsl.cli.pipeline import compiled, compiled_for, fits, load, simulated, state_of
 from ssdsl.cli.terminal import print_json, print_views
-from ssdsl.lang.save import Mark, check_file
+from ssdsl.lang.save import FileMark, check_file
 
 Trace = Annotated[
     str | None,
@@ -45,8 +45,8 @@ def simulate(
     """
     if trace is not None and trace == html:
         raise typer.BadParameter(f"{trace} is the file of --trace: give another", param_hint="'--html'")
-    check_file(trace, Mark.TRACE)
-    check_file(html, Mark.PAGE)
+    check_file(trace, FileMark.TRACE)
+    check_file(html, FileMark.PAGE)
     overrides = settings(set_)
     chosen = chosen_cluster(cluster)
     loaded = load(plan, model, meta=meta, precision=precision)

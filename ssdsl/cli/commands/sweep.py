@@ -10,7 +10,7 @@ from ssdsl.cli import options
 from ssdsl.cli.pictures import save_page
 from ssdsl.cli.pipeline import LoadedPlan, check_params, load, parsed, state_of, working
 from ssdsl.cli.terminal import print_json, print_views
-from ssdsl.lang.save import Mark, check_file
+from ssdsl.lang.save import FileMark, check_file
 from ssdsl.sketch.setting import Setting
 from ssdsl.text.diagnostic import PlanError
 
@@ -51,7 +51,7 @@ def sweep(
 
     What the compiler refuses is a row with its code and its reason. Exits with 1 if no setting fits the cluster.
     """
-    check_file(html, Mark.PAGE)
+    check_file(html, FileMark.PAGE)
     chosen = _chosen(plan, numbers_of(set_))
     loaded = load(plan, model, meta=meta, precision=precision)
     state = state_of(master_weights, fp32_grads)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssdsl.ir.program import Update
-from ssdsl.lang.save import Mark, check_file
+from ssdsl.lang.save import FileMark, check_file
 from ssdsl.simulate.profile import errors
 from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.profile.read_costs import read_costs, write_costs
@@ -105,7 +105,7 @@ tables = st.dictionaries(st.text(max_size=8), seconds, max_size=3)
 def test_what_is_written_reads_the_same(tmp_path_factory: pytest.TempPathFactory, times: Times) -> None:
     path = tmp_path_factory.mktemp("costs") / "costs.json"
     write_costs(str(path), times)
-    check_file(str(path), Mark.COSTS)  # another command may replace it
+    check_file(str(path), FileMark.COSTS)  # another command may replace it
     found = read_costs(path).times
     for name in Times.__slots__:  # type: ignore[attr-defined]
         assert getattr(found, name) == pytest.approx(getattr(times, name), rel=1e-12, abs=1e-300)
