@@ -1,6 +1,8 @@
 """Diagnostics of lowering: contradictions of layout, placement and order, and statements without effect."""
 
 from ssdsl.lang.suggest import either, listed
+from ssdsl.model.graph import Operator
+from ssdsl.plan.plan import Plan
 from ssdsl.record import Record
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
@@ -219,14 +221,20 @@ class NeedsWhole(Record):
         return f"run all forwards before the first backward, as `gpipe` does, or {loss}"
 
 
-class EdgeEnd(Record):
-    """An operator that makes or reads a value, the devices on which it runs, and the statement that puts it there."""
+class PlacedOperator(Record):
+    """An operator with its place in the model's code, its devices, and the statement that puts it there."""
 
     kind: str
     path: str
     source: str
     devices: str
     span: Span
+
+    @classmethod
+    def of(cls, plan: Plan, operator: Operator) -> "PlacedOperator":
+        """An operator of a plan, as errors name it."""
+        place = plan.of(operator.name).home
+        return cls(operator.kind, operator.path, operator.source, str(place), place.span)
 
     def __str__(self) -> str:
         return operator_text(self.kind, self.path, self.source)
@@ -238,8 +246,8 @@ class Back(Record):
     """
 
     value: str
-    maker: EdgeEnd
-    reader: EdgeEnd
+    maker: PlacedOperator
+    reader: PlacedOperator
     own: str | None
     is_of_maker: bool
     is_all: bool
@@ -484,18 +492,6 @@ class ParamsOverlap(Diagnostic):
         return () if self.other is None else ((self.other, f"puts another one on {self.second}"),)
 
 
-class BufferUser(Record):
-    """An operator that reads or changes a buffer, with its place in the model's code, and its devices."""
-
-    kind: str
-    path: str
-    source: str
-    devices: str
-
-    def __str__(self) -> str:
-        return operator_text(self.kind, self.path, self.source)
-
-
 class BufferApart(Diagnostic):
     """A buffer that the forward changes is read or changed on two sets of devices.
 
@@ -512,10 +508,9 @@ class BufferApart(Diagnostic):
         "`balance` keeps them in one stage, if there are fewer stages"
     )
     buffer: str
-    first: BufferUser
-    second: BufferUser
-    other: Span
+    first: PlacedOperator
+    second: PlacedOperator
 
     def others(self) -> tuple[tuple[Span, str], ...]:
         """The statement behind the second place."""
-        return ((self.other, f"puts {self.second} on {self.second.devices}"),)
+        return ((self.second.span, f"puts {self.second} on {self.second.devices}"),)

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterator, Mapping
 
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, Submesh, nests
 from ssdsl.ir.param import Param
-from ssdsl.lower.errors import BufferApart, BufferUser, ParamsOverlap, ShardConflict
+from ssdsl.lower.errors import BufferApart, ParamsOverlap, PlacedOperator, ShardConflict
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.evaluation_errors import WeightElsewhere
 from ssdsl.model.graph import Graph, Origin
@@ -189,7 +189,5 @@ def _check_together(lowering: Lowering, buffer: str, users: list[str]) -> None:
     found = {lowering.submeshes[name]: name for name in reversed(users) if name in lowering.submeshes}
     if len(found) > 1:
         names = [*reversed(found.values())][:2]
-        spans = [lowering.plan.of(name).home.span for name in names]
-        operators = [lowering.graph.by_name[name] for name in names]
-        first, second = (BufferUser(o.kind, o.path, o.source, str(lowering.submeshes[o.name])) for o in operators)
-        raise PlanError(BufferApart(spans[0], buffer, first, second, spans[1]))
+        first, second = (PlacedOperator.of(lowering.plan, lowering.graph.by_name[name]) for name in names)
+        raise PlanError(BufferApart(first.span, buffer, first, second))

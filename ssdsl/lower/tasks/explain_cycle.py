@@ -9,7 +9,7 @@ from ssdsl.ir.function import Function, FunctionInput, OpPart, reads_of, results
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import At, Compute
 from ssdsl.ir.value import Name
-from ssdsl.lower.errors import Back, EdgeEnd, NeedsWhole, OrderCycle
+from ssdsl.lower.errors import Back, NeedsWhole, OrderCycle, PlacedOperator
 from ssdsl.lower.tasks.graph import FORWARD, TaskGraph
 from ssdsl.model.graph import Operator
 from ssdsl.record import Record, replace
@@ -91,7 +91,14 @@ def _back(graph: TaskGraph, tasks: list[Compute]) -> Back | None:
     own = next((o for o in (flow.maker, flow.reader) if o.path in graph.plan.graph.parents), None)
     path = None if own is None else own.own_path
     is_all = own is not None and _owners(graph, own) == {path}
-    return Back(flow.value, _end(graph, flow.maker), _end(graph, flow.reader), path, own is flow.maker, is_all)
+    return Back(
+        flow.value,
+        PlacedOperator.of(graph.plan, flow.maker),
+        PlacedOperator.of(graph.plan, flow.reader),
+        path,
+        own is flow.maker,
+        is_all,
+    )
 
 
 def _owners(graph: TaskGraph, operator: Operator) -> set[str]:
@@ -146,11 +153,6 @@ def _reaches(graph: TaskGraph, sources: list[int], targets: list[int]) -> bool:
             if n in targets:
                 return True
     return False
-
-
-def _end(graph: TaskGraph, operator: Operator) -> EdgeEnd:
-    place = graph.plan.of(operator.name).home
-    return EdgeEnd(operator.kind, operator.path, operator.source, str(place), place.span)
 
 
 # -- an operator that needs all parts at once --------------------------------------------------------------------------

@@ -89,9 +89,17 @@ def load_asked(
 
     Raises PlanError.
     """
-    library = transformers_library(spec.source.text)
+    library, name = transformers_library(spec.source.text), spec.source.text
     try:
-        return _built(library, spec, asked, words, seed, generator, meta)
+        asked = _with_options(library, asked, words)
+        with silent(library):
+            fields = {key: value for key, value in asked.fields.items() if key != "model_type"}
+            config = library.CONFIG_MAPPING[asked.kind].from_dict(fields)
+        task, sizes = _task(library, spec, asked, config, words), asked.sizes
+        _check_length(asked, config, words)
+        dtype = asked.dtype or _written(getattr(config, "dtype", None))
+        cast = getattr(torch, DTYPES[asked.autocast]) if asked.autocast else None
+        return build(name, config, task, sizes, dtype=dtype, autocast=cast, seed=seed, generator=generator, meta=meta)
     except NoExample as error:
         fact = f"no example batch is known for `{asked.name}`: {error}"
         raise PlanError(NoTask(spec.rest, "", fact, "", WRITE)) from error
@@ -99,27 +107,6 @@ def load_asked(
         raise
     except Exception as error:  # a config or a constructor may raise anything
         raise _cannot_build(library, spec, asked, words, error) from error
-
-
-def _built(
-    library: Any,
-    spec: ModelSpec,
-    asked: Asked,
-    words: Sequence[SpecWord],
-    seed: int,
-    generator: Generator,
-    meta: bool | None,
-) -> Model:
-    asked = _with_options(library, asked, words)
-    with silent(library):
-        fields = {name: value for name, value in asked.fields.items() if name != "model_type"}
-        config = library.CONFIG_MAPPING[asked.kind].from_dict(fields)
-    task = _task(library, spec, asked, config, words)
-    _check_length(asked, config, words)
-    dtype = asked.dtype or _written(getattr(config, "dtype", None))
-    cast = getattr(torch, DTYPES[asked.autocast]) if asked.autocast else None
-    name, sizes = spec.source.text, asked.sizes
-    return build(name, config, task, sizes, dtype=dtype, autocast=cast, seed=seed, generator=generator, meta=meta)
 
 
 def _cannot_build(
