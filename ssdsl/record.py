@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, cache_hash=True):
     """A value with the fields that its class declares, as a frozen dataclass has.
 
     Making one takes a fifth of the time that a dataclass takes, a copy with a change a twentieth, and defining its

@@ -25,6 +25,7 @@ from ssdsl.model.graph import Ref
 from ssdsl.prove.facts import Alike, ProofFacts
 from ssdsl.prove.failures import Rule
 
+NESTED = Ref, tuple, list  # arguments in which there may be tensors
 Form = tuple[Any, ...]  # a section with numbers in place of names: sections that are alike have equal forms
 
 
@@ -44,7 +45,7 @@ class Classes:
         instrs = tuple(map(numbering.instr, section.body))
         left = tuple(n for name, n in numbering.names.items() if name in leaving)
         around = function.time, function.submesh.axes, function.backward, section.recompute
-        form = *around, instrs, left, tuple(numbering.about)
+        form = *around, instrs, left, tuple(numbering.named), tuple(numbering.about)
         number = section.kind
         if number is not None and self.firsts.setdefault(number, form) != form:
             where, span = f"function `{function.name}`, section `{section.layer}`", function.submesh.mesh.span
@@ -60,12 +61,13 @@ class Classes:
 
 @dataclass(slots=True)
 class _Numbering:
-    """Numbers a section's local names, and the model's values, in the order in which they appear. `about` has for each
-    value the facts that the proof uses."""
+    """Numbers a section's local names, and the model's values, in the order in which they appear. `named` has for each
+    name the number of its value, `about` for each value the facts that the proof uses."""
 
     facts: ProofFacts
     names: dict[Name, int] = field(default_factory=dict)
     values: dict[str, int] = field(default_factory=dict)
+    named: list[int] = field(default_factory=list)
     about: list[Form] = field(default_factory=list)
 
     def instr(self, instr: Instr) -> Form:
@@ -85,7 +87,7 @@ class _Numbering:
             *(op.kernel, op.first, op.sides, op.orders, [self._split(s) for s in op.splits]),
             *(operator.kind, operator.target, operator.stage, operator.found, operator.orders),
             [(d.size, d.fixed, d.combined, d.window, d.beside) for d in operator.dims],
-            *(_bare(operator.args), _bare(operator.kwargs), [self._value(ref) for ref in operator.refs()]),
+            *(self._argument(operator.args), self._argument(operator.kwargs)),
             [(o.axes, o.once, self._value(o.value)) for o in (*operator.inputs, *operator.outputs)],
         )
 
@@ -97,8 +99,11 @@ class _Numbering:
     def _var(self, var: Var) -> Form:
         return self._name(var.name), var.type, var.gradient, var.shape, var.dtype
 
-    def _name(self, name: Name) -> tuple[int, int]:
-        return self.names.setdefault(name, len(self.names)), self._value(name.value)
+    def _name(self, name: Name) -> int:
+        if name not in self.names:
+            self.names[name] = len(self.names)
+            self.named.append(self._value(name.value))
+        return self.names[name]
 
     def _value(self, value: str) -> int:
         if value not in self.values:
@@ -108,9 +113,8 @@ class _Numbering:
             self.about.append((*known, value in facts.learning, value in facts.read, value in facts.alone))
         return self.values[value]
 
-
-def _bare(item: Any) -> Any:
-    """Arguments of a call with `Ref` in place of each reference to a tensor."""
-    if isinstance(item, (tuple, list)):
-        return tuple([_bare(part) for part in item])
-    return Ref if isinstance(item, Ref) else item
+    def _argument(self, item: Any) -> Any:
+        """An argument of a call, or several, with a number in place of each reference to a tensor."""
+        if isinstance(item, Ref):
+            return Ref, self._value(item.value)
+        return tuple([self._argument(i) if isinstance(i, NESTED) else i for i in item])

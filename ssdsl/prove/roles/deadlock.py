@@ -6,9 +6,9 @@ nothing until it has arrived. Backends are less strict; a GPU may be as strict, 
 be held up until it has arrived.
 """
 
-from collections import deque
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Hashable, Iterable, Iterator
+from typing import NamedTuple
 
 from ssdsl.ir.comm import travels
 from ssdsl.ir.function import Conversion, Function, OpPart
@@ -28,36 +28,36 @@ from ssdsl.ir.program import (
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule
-from ssdsl.prove.roles.devices import Share, share
+from ssdsl.prove.roles.devices import Inside
 
 Event = Hashable
 Roles = tuple[int, ...]
 
 
-@dataclass(slots=True)
-class _State:
-    """The state of a role: the number of its next action (`at`); the event at which it waits for other roles; how often
-    it has scattered each flat parameter."""
+class _Meeting(NamedTuple):
+    """An action of a role at which it meets other roles."""
 
-    at: int = 0
-    waits_at: Event | None = None
-    counts: dict[Event, int] = field(default_factory=dict)
+    event: Event
+    roles: Roles
+    action: Action
 
 
 def check_deadlock(facts: ProofFacts) -> None:
     """Adds a failure if the roles cannot all reach their ends."""
-    program = facts.program
-    world = _World(facts)
-    states = [_State() for _ in program.roles]
-    ready = deque(range(len(states)))
+    roles, world = facts.program.roles, _World(facts)
+    left = [deque(world.meetings(number)) for number in range(len(roles))]
+    ready = deque(range(len(roles)))
     while ready:
-        ready.extend(world.advance(ready.popleft(), states))
-    stuck = [n for n, s in enumerate(states) if s.at < len(program.roles[n].actions)]
+        number = ready.popleft()
+        while (here := left[number]) and all(left[k] and left[k][0].event == here[0].event for k in here[0].roles):
+            met = here[0].roles
+            for k in met:
+                left[k].popleft()
+            ready.extend(k for k in met if k != number)
+    stuck = [n for n, meetings in enumerate(left) if meetings]
     if stuck:
-        words = "; ".join(f"`{program.roles[n].name}` at {program.roles[n].actions[states[n].at]}" for n in stuck[:4])
-        facts.fail(
-            Rule.DEADLOCK, "the roles", "", "all reach their ends", words, program.roles[stuck[0]].submesh.mesh.span
-        )
+        words = "; ".join(f"`{roles[n].name}` at {left[n][0].action}" for n in stuck[:4])
+        facts.fail(Rule.DEADLOCK, "the roles", "", "all reach their ends", words, roles[stuck[0]].submesh.mesh.span)
 
 
 class _World:
@@ -65,6 +65,7 @@ class _World:
 
     def __init__(self, facts: ProofFacts) -> None:
         self.facts, self.program = facts, facts.program
+        self._inside = [Inside(role.submesh) for role in self.program.roles]
         self._roles: dict[Submesh, Roles] = {}
         self._ends = [
             tuple(dict.fromkeys((*self.roles(m.source), *self.roles(m.target)))) for m in self.program.messages
@@ -74,8 +75,7 @@ class _World:
     def roles(self, submesh: Submesh) -> Roles:
         """The numbers of the roles on a submesh."""
         if submesh not in self._roles:
-            roles = self.program.roles
-            self._roles[submesh] = tuple(k for k, r in enumerate(roles) if share(r.submesh, submesh) is Share.ALL)
+            self._roles[submesh] = tuple(k for k, inside in enumerate(self._inside) if inside[submesh])
         return self._roles[submesh]
 
     def _spans(self, submesh: Submesh, axes: set[str]) -> bool:
@@ -104,32 +104,21 @@ class _World:
 
     # -- one role ----------------------------------------------------------------------------------------------------
 
-    def advance(self, number: int, states: list[_State]) -> list[int]:
-        """Runs a role until it has to wait; returns the other roles that went past an event with it."""
-        state, moved = states[number], list[int]()
-        actions = self.program.roles[number].actions
-        while state.at < len(actions):
-            event, members = self._event(actions[state.at], state)
-            if number not in members:
-                members = (number,)
-            state.waits_at = event
-            if any(states[m].waits_at != event for m in members):
-                break
-            for m in members:
-                self._passes(states[m], self.program.roles[m].actions[states[m].at])
-            moved += [m for m in members if m != number]
-        return moved
-
-    def _passes(self, state: _State, action: Action) -> None:
-        if isinstance(action, ScatterGrads):
-            state.counts[action.flat] = state.counts.get(action.flat, 0) + 1
-        state.at += 1
-        state.waits_at = None
+    def meetings(self, number: int) -> Iterator[_Meeting]:
+        """Yields the actions at which a role meets others, in order."""
+        scatters = Counter[int]()  # by flat parameter
+        for action in self.program.roles[number].actions:
+            event, roles = self._event(action, scatters)
+            if len(roles) > 1 and number in roles:
+                yield _Meeting(event, roles, action)
+            if isinstance(action, ScatterGrads):
+                scatters[action.flat] += 1
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def _event(self, action: Action, state: _State) -> tuple[Event, Roles]:
-        """The event of an action, and the roles that take part in it; none if it needs no other role."""
+    def _event(self, action: Action, scatters: Counter[int]) -> tuple[Event, Roles]:
+        """The event of an action, and the roles that take part in it; none if it needs no other role. `scatters` are
+        those of the role so far."""
         match action:
             case Start():
                 ends = self._ends[action.message] if action.message in range(len(self._ends)) else ()
@@ -140,16 +129,16 @@ class _World:
                 return action, self.roles(self.program.functions[action.function].submesh) if meets else ()
             case OnFlat():
                 if action.flat in range(len(self.program.flats)):
-                    return self._of_flat(action, self.program.flats[action.flat], state)
+                    return self._of_flat(action, self.program.flats[action.flat], scatters)
         return action, ()
 
-    def _of_flat(self, action: FlatAction, flat: FlatParam, state: _State) -> tuple[Event, Roles]:
+    def _of_flat(self, action: FlatAction, flat: FlatParam, scatters: Counter[int]) -> tuple[Event, Roles]:
         match action:
             case GatherParam():
                 axes = set(flat.sharded.optimizer) - set(flat.sharded.weights)
                 return action, self.roles(flat.submesh) if self._spans(flat.submesh, axes) else ()
             case ScatterGrads():
-                return (action, state.counts.get(action.flat, 0)), self._meeting(flat, flat.completion.each)
+                return (action, scatters[action.flat]), self._meeting(flat, flat.completion.each)
             case StartReduce():
                 awaited = flat.completion.awaited
                 return action, self._meeting(flat, [s for s in flat.completion.once if s not in awaited])

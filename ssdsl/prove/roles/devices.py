@@ -25,6 +25,18 @@ def share(devices: Submesh, of: Submesh) -> Share:
     return Share.ALL if all(axis in here or axis in single for axis, _ in of.fixed) else Share.SOME
 
 
+class Inside(dict[Submesh, bool]):
+    """Whether all of some devices lie in a submesh; found at the first look-up."""
+
+    def __init__(self, devices: Submesh) -> None:
+        super().__init__()
+        self.devices = devices
+
+    def __missing__(self, of: Submesh) -> bool:
+        self[of] = found = share(self.devices, of) is Share.ALL
+        return found
+
+
 def count(devices: Submesh) -> int:
     """The number of devices in a submesh."""
     held = dict(devices.fixed)

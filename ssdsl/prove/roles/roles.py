@@ -8,9 +8,10 @@ functions' inputs alone; the order of tasks plays no role.
 
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from ssdsl.ir.comm import Exchange, Signal, Transfer
 from ssdsl.ir.function import Backward, Function
@@ -20,7 +21,6 @@ from ssdsl.ir.program import (
     At,
     Compute,
     End,
-    FlatAction,
     Free,
     GatherParam,
     OnFlat,
@@ -35,7 +35,7 @@ from ssdsl.ir.program import (
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule
-from ssdsl.prove.roles.devices import Share, count, share
+from ssdsl.prove.roles.devices import Inside, Share, count, share
 from ssdsl.prove.types.local import covered
 from ssdsl.text.source import Span
 
@@ -106,17 +106,18 @@ def check_places(facts: ProofFacts) -> None:
                 facts.fail(Rule.RUN_ONCE, f"role `{role.name}`", "", "devices of its own", other.name)
     places = {f.submesh for f in program.functions} | {p.submesh for p in program.params}
     places |= {s for m in program.messages for s in (m.source, m.target)}
+    here = [(role, Inside(role.submesh)) for role in program.roles]
     for place in sorted(places, key=str):
-        inside = [r for r in program.roles if share(r.submesh, place) is Share.ALL]
+        inside = [role for role, is_inside in here if is_inside[place]]
         if sum(count(r.submesh) for r in inside) != count(place):
             facts.fail(Rule.RUN_ONCE, f"the devices {place}", "", "roles on all of them", [r.name for r in inside])
 
 
 def check_role(facts: ProofFacts, role: Role, parts: TaskReads) -> None:
     """Adds a failure for each action of a role that comes too early, too late, or not exactly once."""
-    inside = frozenset(f.number for f in facts.program.functions if share(role.submesh, f.submesh) is Share.ALL)
-    ends = [tuple(share(role.submesh, s) is Share.ALL for s in (m.source, m.target)) for m in facts.program.messages]
-    run = _Run(facts, role, parts, inside, ends)
+    inside, messages = Inside(role.submesh), facts.program.messages
+    functions = tuple(f for f in facts.program.functions if inside[f.submesh])
+    run = _Run(facts, role, parts, functions, [(inside[m.source], inside[m.target]) for m in messages])
     for action in role.actions:
         match action:
             case Compute():
@@ -134,17 +135,38 @@ def check_role(facts: ProofFacts, role: Role, parts: TaskReads) -> None:
     run.finish()
 
 
+class _Rules(NamedTuple):
+    """The rules of a function's tasks in one phase: the numbers of parts along its coordinates; the phases that run
+    before; the slots in which its values are there then, and those whose gradients it needs."""
+
+    sizes: tuple[int, ...]
+    earlier: tuple[Phase, ...]
+    leaves: tuple[str, ...]
+    needs: tuple[str, ...]
+
+
+def _rules(facts: ProofFacts, function: Function) -> Iterator[tuple[Phase, _Rules]]:
+    sizes, phases = tuple(t.parts for t in function.time), function.phases
+    leaves = tuple(o.slot for o in function.outputs if o.read)
+    learning = [o for o in function.outputs if facts.learns(o.name)]
+    yield Phase.FORWARD, _Rules(sizes, (), leaves, ())
+    for number, phase in enumerate(phases[1:], 1):
+        apart = {Phase.DGRAD: True, Phase.WGRAD: False}.get(phase)  # `wgrad_only` of those that the other half needs
+        yield phase, _Rules(sizes, phases[:number], (), tuple(o.slot for o in learning if o.wgrad_only is not apart))
+
+
 @dataclass(slots=True)
 class _Run:
-    """The state of a role's devices after the actions so far. `inside` are the numbers of their functions; `ends` says
-    for each message whether they are at its source and at its target; `there` are the parts that they have, `used`
-    those that were read, `given` the tasks and messages that have added to each part's gradient."""
+    """The state of a role's devices after the actions so far. `functions` are those that run on them; `ends` says for
+    each message whether they are at its source and at its target; `there` are the parts that they have, `used` those
+    that were read, `given` the tasks and messages that have added to each part's gradient."""
 
     facts: ProofFacts
     role: Role
     parts: TaskReads
-    inside: frozenset[int]
-    ends: list[tuple[bool, ...]]
+    functions: tuple[Function, ...]
+    ends: list[tuple[bool, bool]]
+    rules: dict[tuple[int, Phase], _Rules] = field(init=False)
     done: set[Compute] = field(default_factory=set)
     there: set[Key] = field(default_factory=set)
     used: set[Key] = field(default_factory=set)
@@ -154,6 +176,9 @@ class _Run:
     receives: set[tuple[int, tuple[int, ...], bool]] = field(default_factory=set)
     waited: set[tuple[int, tuple[int, ...], bool]] = field(default_factory=set)
 
+    def __post_init__(self) -> None:
+        self.rules = {(f.number, phase): rules for f in self.functions for phase, rules in _rules(self.facts, f)}
+
     def fail(self, rule: Rule, what: object, tensor: object, wanted: object, had: object) -> None:
         """Adds a failure; its statement is the one that gave the task its place, or the mesh's."""
         span: Span | None = None
@@ -162,40 +187,30 @@ class _Run:
         where = f"role `{self.role.name}`, {_words(what)}"
         self.facts.fail(rule, where, tensor, wanted, had, span or self.role.submesh.mesh.span)
 
-    def is_here(self, function: Function) -> bool:
-        """Whether a function runs on this role's devices."""
-        return function.number in self.inside
-
     # -- tasks -------------------------------------------------------------------------------------------------------
 
     def compute(self, task: Compute) -> None:
         """Checks a task: it is one of these devices, runs once, after its earlier phases and all that it reads."""
-        functions = self.facts.program.functions
-        function = functions[task.function] if task.function in range(len(functions)) else None
-        if function is None or not self.is_here(function) or task.phase not in function.phases:
+        rules = self.rules.get((task.function, task.phase))
+        if rules is None:
             self.fail(Rule.RUN_ONCE, task, "", "a task of these devices", task.phase)
             return
-        sizes = [t.parts for t in function.time]
-        if len(task.at) != len(sizes) or any(not 0 <= c < n for c, n in zip(task.at, sizes, strict=True)):
-            self.fail(Rule.RUN_ONCE, task, "", f"coordinates of {sizes}", task.at)
+        if len(task.at) != len(rules.sizes) or not all(0 <= c < n for c, n in zip(task.at, rules.sizes, strict=True)):
+            self.fail(Rule.RUN_ONCE, task, "", f"coordinates of {[*rules.sizes]}", task.at)
             return
         if task in self.done:
             self.fail(Rule.RUN_ONCE, task, "", "once", "again")
-        for phase in function.phases[: function.phases.index(task.phase)]:
+        for phase in rules.earlier:
             if Compute(task.function, task.at, phase) not in self.done:
                 self.fail(Rule.EARLY, task, "", f"behind its {phase.value}", "before it")
         self.done.add(task)
         if task.phase is Phase.FORWARD:
             for key in self.parts.reads.get((task.function, task.at), ()):
                 self.read(task, key)
-            self.there.update((o.slot, task.at) for o in function.outputs if o.read)
-            return
-        for output in function.outputs:
-            late = output.wgrad_only and task.phase is Phase.DGRAD
-            early = not output.wgrad_only and task.phase is Phase.WGRAD
-            if self.facts.learns(output.name) and not late and not early:
-                self.gradient(task, (output.slot, task.at))
-        if task.phase is not Phase.WGRAD:
+        self.there.update([(slot, task.at) for slot in rules.leaves])
+        for slot in rules.needs:
+            self.gradient(task, (slot, task.at))
+        if task.phase in (Phase.BACKWARD, Phase.DGRAD):
             for key in self.parts.learns.get((task.function, task.at), ()):
                 self.given.setdefault(key, set()).add(task)
 
@@ -209,8 +224,8 @@ class _Run:
 
     def gradient(self, what: object, key: Key) -> None:
         """Adds a failure unless all addends of a part's gradient are there."""
-        missing = self.parts.adds.get(key, set()) - self.given.get(key, set())
-        if missing:
+        wanted = self.parts.adds.get(key)
+        if wanted and (missing := wanted - self.given.get(key, set())):
             some = ", ".join(sorted(_words(m) for m in missing)[:3])
             self.fail(Rule.EARLY, what, key[0], f"the gradient of part {list(key[1])}", f"without that of {some}")
 
@@ -268,9 +283,7 @@ class _Run:
         for slot, at in sorted(self.used - self.freed):
             if slot not in results:
                 self.fail(Rule.FREED, Free(slot, at), slot, "dropped behind its last reader", "never")
-        for function in self.facts.program.functions:
-            if not self.is_here(function):
-                continue
+        for function in self.functions:
             for phase in function.phases:
                 for at in coordinates(function.time):
                     task = Compute(function.number, at, phase)
@@ -307,24 +320,35 @@ def _words(what: object) -> str:
 # -- the optimizer's step ----------------------------------------------------------------------------------------------
 
 
+OF_FLATS: tuple[type[OnFlat], ...] = (ScatterGrads, StartReduce, WaitReduce, GatherParam)
+
+
 def check_updates(facts: ProofFacts, role: Role) -> None:
     """Adds a failure for each gradient that is not completed, and each weight that is not updated, exactly once and in
     time."""
-    flats = [f for f in facts.program.flats if share(role.submesh, f.submesh) is Share.ALL]
+    inside = Inside(role.submesh)
+    flats = [f for f in facts.program.flats if inside[f.submesh]]
     where, span = f"role `{role.name}`", role.submesh.mesh.span
-    updates = [k for k, a in enumerate(role.actions) if isinstance(a, Update)]
     if not facts.program.trains:
         if changes := [a for a in role.actions if isinstance(a, Update | OnFlat)]:
             facts.fail(Rule.UPDATE, where, "", "none, as nothing trains", changes[0], span)
         return
-    last_task = max((k for k, a in enumerate(role.actions) if isinstance(a, Compute)), default=-1)
+    tasks, updates = list[tuple[int, Compute]](), list[int]()
+    found: dict[type[OnFlat], dict[int, list[int]]] = {kind: {} for kind in OF_FLATS}  # by flat parameter
+    for k, action in enumerate(role.actions):
+        match action:
+            case Compute():
+                tasks.append((k, action))
+            case Update():
+                updates.append(k)
+            case OnFlat():
+                found[type(action)].setdefault(action.flat, []).append(k)
+    last_task = tasks[-1][0] if tasks else -1
     is_idle = not flats and last_task < 0
     if not is_idle and (len(updates) != 1 or updates[0] < last_task):  # also without weights: the update ends a step
         facts.fail(Rule.UPDATE, where, "", "one update behind all tasks", f"updates at {updates}", span)
     update = updates[0] if updates else len(role.actions)
-    found = {kind: _positions(role, kind) for kind in (ScatterGrads, StartReduce, WaitReduce, GatherParam)}
-    adds = _additions(facts, role, flats)
-    numbers = {f.number for f in flats}
+    adds, numbers = _additions(facts, flats, tasks), {f.number for f in flats}
     for flat in flats:
         at = {kind: places.get(flat.number, []) for kind, places in found.items()}
         _check(facts, flat, adds[flat.number], at, update, where)
@@ -337,7 +361,7 @@ def _check(
     facts: ProofFacts,
     flat: FlatParam,
     adding: list[int],
-    at: dict[type[FlatAction], list[int]],
+    at: dict[type[OnFlat], list[int]],
     update: int,
     where: str,
 ) -> None:
@@ -349,13 +373,13 @@ def _check(
     begun = max([last, *scatters, *starts])
     once = 1 if flat.completion.once else 0
     gathered = 1 if flat.sharded.optimizer != flat.sharded.weights else 0
-    in_time: dict[type[FlatAction], bool] = {
+    in_time: dict[type[OnFlat], bool] = {
         ScatterGrads: between if flat.completion.each else not scatters,
         StartReduce: len(starts) == once and all(start > max([last, *scatters]) for start in starts),
         WaitReduce: len(waits) == once and all(begun < wait < update for wait in waits),
         GatherParam: len(gathers) == gathered and all(gather > update for gather in gathers),
     }
-    wanted = {
+    wanted: dict[type[OnFlat], str] = {
         ScatterGrads: "one behind each addend" if flat.completion.each else "no scatter: gradients are no finer",
         StartReduce: f"{once} starts behind the last addend",
         WaitReduce: f"{once} waits between start and update",
@@ -369,16 +393,8 @@ def _check(
             facts.fail(rule, f"{where}, flat parameter {flat.number}", tensor, wanted[kind], given, span)
 
 
-def _positions(role: Role, kind: type[FlatAction]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for k, action in enumerate(role.actions):
-        if isinstance(action, kind):
-            found.setdefault(action.flat, []).append(k)
-    return found
-
-
-def _additions(facts: ProofFacts, role: Role, flats: list[FlatParam]) -> dict[int, list[int]]:
-    """For each flat parameter, the numbers of the role's actions that add to its gradient."""
+def _additions(facts: ProofFacts, flats: list[FlatParam], tasks: list[tuple[int, Compute]]) -> dict[int, list[int]]:
+    """For each flat parameter, the numbers of the role's `tasks` that add to its gradient."""
     adds: dict[tuple[int, Phase], list[int]] = {}
     for function in facts.program.functions:
         if near := [f for f in flats if f.submesh == function.submesh]:
@@ -386,8 +402,7 @@ def _additions(facts: ProofFacts, role: Role, flats: list[FlatParam]) -> dict[in
             last = Phase.WGRAD if function.backward is Backward.HALVES else Phase.BACKWARD
             adds[function.number, last] = [f.number for f in near if not trained.isdisjoint(f.weights)]
     found: dict[int, list[int]] = {f.number: [] for f in flats}
-    for k, action in enumerate(role.actions):
-        if isinstance(action, Compute):
-            for number in adds.get((action.function, action.phase), ()):
-                found[number].append(k)
+    for k, task in tasks:
+        for number in adds.get((task.function, task.phase), ()):
+            found[number].append(k)
     return found
