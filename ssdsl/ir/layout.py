@@ -214,13 +214,6 @@ class Submesh(Record, dict=True):
     mesh: Mesh
     fixed: tuple[tuple[str, int], ...] = ()
 
-    def __hash__(self) -> int:
-        return self._hash  # cached: submeshes are keys everywhere, and their tuples are nested
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.mesh, self.fixed))
-
     @cached_property
     def axes(self) -> tuple[tuple[str, int], ...]:
         """The free axes with their sizes, without those of one device."""

@@ -8,6 +8,7 @@ one order serve for others. And nothing but spans in a program depends on the pl
 from collections.abc import Callable, Hashable
 
 from ssdsl.cluster.cluster import Cluster
+from ssdsl.ir.function import Split
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program
 from ssdsl.ir.references import check_references
@@ -19,6 +20,7 @@ from ssdsl.lower.functions.form_sections import form_sections
 from ssdsl.lower.functions.gather_again import gather_again
 from ssdsl.lower.functions.number_kinds import number_kinds
 from ssdsl.lower.lowering import Held, Lowering
+from ssdsl.lower.operators.coordinates import Splits
 from ssdsl.lower.operators.copy_constants import copy_constants
 from ssdsl.lower.operators.divide_dims import divide_dims
 from ssdsl.lower.operators.partial_sums import propagate_partial, sink_grad_reductions
@@ -56,12 +58,29 @@ def place_operators(lowering: Lowering) -> Lowering:
     return replace(lowering, submeshes=submeshes)
 
 
+def cut_operators(lowering: Lowering) -> Lowering:
+    """Adds `cuts`, the splits by an operator's own indices. Equal calls that are cut alike share one tuple, also on
+    other devices, so that further passes can tell by its id what they already know of such a call."""
+    signatures = lowering.graph.signatures
+    table = Splits(signatures)
+    known: dict[tuple[int, int, int], tuple[Split, ...]] = {}  # by identity of record and submesh, as a shortcut
+    cuts = dict[str, tuple[Split, ...]]()
+    for operator in lowering.graph.computing:
+        record, submesh = lowering.plan.of(operator.name), lowering.submeshes[operator.name]
+        key = signatures[operator.name], id(record), id(submesh)
+        if key not in known:
+            known[key] = table.of(operator, record.indices, submesh)
+        cuts[operator.name] = known[key]
+    return replace(lowering, cuts=cuts)
+
+
 PASSES: tuple[Pass, ...] = (
     # which part of each operator runs where
     copy_constants,
     route_rows,
     divide_dims,
     place_operators,
+    cut_operators,
     find_gradients,
     propagate_partial,
     shard_operators,

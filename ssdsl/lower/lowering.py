@@ -13,13 +13,12 @@ from typing import NamedTuple
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.link import LOOPBACK, Link, MeshLinks
 from ssdsl.ir.comm import Message, Move
-from ssdsl.ir.function import Conversion, Function, Kernel, Merge, OpSplit, Prologue
+from ssdsl.ir.function import Conversion, Function, Kernel, Merge, OpSplit, Prologue, Split
 from ssdsl.ir.layout import Layout, Shape, Submesh
 from ssdsl.ir.param import FlatParam, Param
 from ssdsl.ir.place import Place, place_of
 from ssdsl.ir.program import At, Compute, Loss, Program, Result, Role
 from ssdsl.ir.value import Coordinate, Name, Size, TimeIndex, Type, Var
-from ssdsl.lower.operators.coordinates import Splits
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.plan.plan import Plan
@@ -174,12 +173,12 @@ class TypedOperator(Record):
 class Lowering(Record):
     """A partly lowered plan. Each pass adds its fields, or replaces those of an earlier one.
 
-    By operator: `splits`; `joined`, the indices in time that an operator on weights alone gets from its readers;
-    `sunk`, the axes and indices along which the gradients of its outputs stay partial sums; `kinds` and `levels`:
-    operators of one kind and level are one function. `learning` are the values that have a gradient; `tasks` are each
-    role's tasks in order. Parameters `held` by a program that has the weights already stay as they are. If `trains` is
-    false, nothing has a gradient and no weight changes. Communication is chosen for the links of the `cluster`, by
-    default for processes of one machine.
+    By operator: `cuts`, the splits by its own indices, and `splits`, all of them; `joined`, the indices in time that an
+    operator on weights alone gets from its readers; `sunk`, the axes and indices along which the gradients of its
+    outputs stay partial sums; `kinds` and `levels`: operators of one kind and level are one function. `learning` are
+    the values that have a gradient; `tasks` are each role's tasks in order. Parameters `held` by a program that has the
+    weights already stay as they are. If `trains` is false, nothing has a gradient and no weight changes. Communication
+    is chosen for the links of the `cluster`, by default for processes of one machine.
     """
 
     plan: Plan
@@ -187,6 +186,7 @@ class Lowering(Record):
     held: Held = Held()
     trains: bool = True
     submeshes: dict[str, Submesh] = field(default_factory=dict)
+    cuts: dict[str, tuple[Split, ...]] = field(default_factory=dict)
     learning: frozenset[str] = frozenset()
     splits: dict[str, tuple[OpSplit, ...]] = field(default_factory=dict)
     sunk: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -209,7 +209,6 @@ class Lowering(Record):
     tasks: tuple[tuple[Task, ...], ...] = ()
     stated: dict[Compute, tuple[Span, ...]] = field(default_factory=dict)
     roles: tuple[Role, ...] = ()
-    _splits: list[Splits] = field(default_factory=list)
     _links: dict[Place, MeshLinks] = field(default_factory=dict)
     _rings: dict[tuple[Place, tuple[str, ...]], Link] = field(default_factory=dict)
 
@@ -217,13 +216,6 @@ class Lowering(Record):
     def graph(self) -> Graph:
         """The graph of the model."""
         return self.plan.graph
-
-    @property
-    def cut(self) -> Splits:
-        """The splits of operators: a table that lasts as long as the graph's signatures."""
-        if not self._splits or self._splits[0].signatures is not self.graph.signatures:
-            self._splits[:] = [Splits(self.graph.signatures)]
-        return self._splits[0]
 
     def links(self, submesh: Submesh) -> MeshLinks:
         """The links of a submesh, where the cluster is known also those of rings over several axes."""

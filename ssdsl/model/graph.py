@@ -309,8 +309,8 @@ class Graph:
         """The values of these origins, and those that are computed from these alone."""
         found = {v.name for v in self.values.values() if v.origin in origins}
         for operator in self.operators:
-            if found.issuperset(operator.refs()):
-                found.update(o.value for o in operator.outputs)
+            if found.issuperset([o.value for o in operator.inputs] or operator.refs()):
+                found.update([o.value for o in operator.outputs])
         return frozenset(found)
 
     @cached_property

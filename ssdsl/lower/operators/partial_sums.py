@@ -23,7 +23,7 @@ from ssdsl.ir.function import Carried, Split, names_along
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Submesh
 from ssdsl.ir.value import Axis, Coordinate, Time, Type
 from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.operators.coordinates import coordinate_of
+from ssdsl.lower.operators.coordinates import coordinate_of, operator_splits
 from ssdsl.lower.operators.operand_types import Axes, operand_shape, operand_types, place_in, waits_for_no_later
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.rows import linear_with
@@ -42,18 +42,19 @@ def propagate_partial(lowering: Lowering) -> Lowering:
     Also takes ordered indices in time away, in the plan, from operators of the loss that wait for all parts of them.
     """
     tails = lowering.graph.tails
-    walk = _Walk(lowering, tails.linear, tails.of_loss, _ordered_indices(lowering.plan))
+    walk = _Walk(lowering, dict(lowering.cuts), tails.linear, tails.of_loss, _ordered_indices(lowering.plan))
     for operator in lowering.graph.computing:
         walk.operator(operator)
     plan = lowering.plan.cutting(walk.late) if walk.late else lowering.plan
-    return replace(lowering, plan=plan, splits={name: found for name, found in walk.splits.items() if found})
+    return replace(
+        lowering, plan=plan, cuts=walk.cuts, splits={name: found for name, found in walk.splits.items() if found}
+    )
 
 
 class _Made(Record):
-    """The making of a value, shared by those of equal calls: its operator, splits and operand, the sums that it still
-    lacks (`partial`), and the indices in time whose parts it all waited for (`waits`)."""
+    """The making of a value, shared by those of equal calls on any devices: its operator, splits and operand, the sums
+    that it still lacks (`partial`), and the indices in time whose parts it all waited for (`waits`)."""
 
-    submesh: Submesh
     operator: Operator
     splits: tuple[Split, ...]
     operand: Operand
@@ -64,13 +65,15 @@ class _Made(Record):
 @dataclass(slots=True)
 class _Walk:
     """A walk over the operators in order. `late` collects operators that lose indices, with the indices that they keep:
-    they wait for all parts of the others."""
+    they wait for all parts of the others. `made` and `places` say how and where each value was made so far."""
 
     lowering: Lowering
+    cuts: dict[str, tuple[Split, ...]]
     linear: frozenset[str]
     tail: frozenset[str]
     ordered: dict[str, frozenset[str]]
     made: dict[str, _Made] = field(default_factory=dict)
+    places: dict[str, Submesh] = field(default_factory=dict)
     splits: dict[str, tuple[Carried, ...]] = field(default_factory=dict)
     late: dict[str, tuple[Index, ...]] = field(default_factory=dict)
     known: dict[Hashable, tuple[_Made, ...]] = field(default_factory=dict)
@@ -78,34 +81,28 @@ class _Walk:
 
     def operator(self, operator: Operator) -> None:
         """Visits an operator. Equal calls with equal inputs are looked up, unless they carry a sum or lose an index."""
-        signatures, made = self.lowering.graph.signatures, self.made
-        record = self.lowering.plan.of(operator.name)
-        # ids are keys: operators share records, submeshes and `_Made`s, which live as long as this walk
-        key = (
-            signatures[operator.name],
-            id(record),
-            id(self.lowering.submeshes[operator.name]),
-            tuple(id(made.get(o.value)) for o in operator.inputs),
-            operator.name in self.linear,
-            operator.name in self.tail,
-        )
+        name, made, places = operator.name, self.made, self.places
+        submesh = self.lowering.submeshes[name]
+        # ids are keys: operators share cuts, submeshes and `_Made`s, which live as long as this walk
+        read = [(id(made[o.value]), places[o.value] is submesh) if o.value in made else None for o in operator.inputs]
+        call = self.lowering.graph.signatures[name], id(self.cuts[name])
+        key = *call, self.ordered.get(name), name in self.linear, name in self.tail, tuple(read)
         if key not in self.known:
             self._operator(operator)
-            if not self.splits[operator.name] and operator.name not in self.late:
+            if not self.splits[name] and name not in self.late:
                 self.known[key] = tuple(made[o.value] for o in operator.outputs)
-            return
-        for output, left in zip(operator.outputs, self.known[key], strict=True):
-            made[output.value] = left
+        else:
+            made.update(zip([o.value for o in operator.outputs], self.known[key], strict=True))
+        places.update([(o.value, submesh) for o in operator.outputs])
 
     def _operator(self, operator: Operator) -> None:
         submesh = self.lowering.submeshes[operator.name]
-        own = self.lowering.plan.of(operator.name).indices
+        own, splits = self.lowering.plan.of(operator.name).indices, self.cuts[operator.name]
         sums = [self._arriving(o.value, submesh) for o in operator.inputs]
-        splits = self.lowering.cut.of(operator, own, submesh)
         kept = self._kept(operator, own, sums, splits)
         if kept != own:
             self.late[operator.name] = own = kept
-            splits = self.lowering.cut.of(operator, own, submesh)
+            self.cuts[operator.name] = splits = operator_splits(operator, own, submesh)
         taken = self._taken(operator, own, sums)
         self.splits[operator.name] = tuple(carried for carried, _ in taken.values())
         left = {coordinate_of(i, submesh): i for i in own if operator.summed(i.dim)}
@@ -113,21 +110,18 @@ class _Walk:
         waits = self._waits(operator, sums, splits, set(taken))
         call = self.lowering.graph.signatures[operator.name]
         for number, output in enumerate(operator.outputs):
-            key = call, number, id(splits), id(submesh), tuple(left.items()), waits
+            key = call, number, id(splits), tuple(left.items()), waits
             if key not in self.equal:
-                self.equal[key] = _Made(submesh, operator, splits, output, left, waits)
+                self.equal[key] = _Made(operator, splits, output, left, waits)
             self.made[output.value] = self.equal[key]
 
     def _arriving(self, value: str, submesh: Submesh) -> Partial:
         """The sums that a value still lacks when an operator on a submesh reads it."""
         if value not in self.made:
             return {}
-        made, axes = self.made[value], dict(submesh.axes)
-        return {
-            c: i
-            for c, i in made.partial.items()
-            if (made.submesh == submesh if isinstance(c, Axis) else c.name not in axes)
-        }
+        axes, is_here = dict(submesh.axes), self.places[value] is submesh
+        partial = self.made[value].partial.items()
+        return {c: i for c, i in partial if (is_here if isinstance(c, Axis) else c.name not in axes)}
 
     def _taken(
         self, operator: Operator, own: tuple[Index, ...], sums: list[Partial]
@@ -202,7 +196,8 @@ def _ordered_indices(plan: Plan) -> dict[str, frozenset[str]]:
     for tasks in plan.ordered():
         fixed.setdefault(tasks.number, set()).update(n for n, _ in tasks.fixed)
     records = plan.operators.items() if fixed else ()
-    return {name: frozenset(n for k in record.sets for n in fixed.get(k, ())) for name, record in records}
+    indices = {sets: frozenset(n for k in sets for n in fixed.get(k, ())) for sets in {r.sets for _, r in records}}
+    return {name: indices[record.sets] for name, record in records}
 
 
 # -- gradients on their way to weights ---------------------------------------------------------------------------------

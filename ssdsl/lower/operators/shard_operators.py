@@ -28,20 +28,19 @@ def shard_operators(lowering: Lowering) -> Lowering:
     """
     splits: dict[str, tuple[OpSplit, ...]] = {}
     wrong: dict[tuple[str, str], Diagnostic] = {}
-    right: dict[tuple[int, int, int], tuple[OpSplit, ...]] = {}  # by call, record and submesh: splits without problems
+    right = set[tuple[int, int]]()  # calls, with the ids of their cuts, without problems
     signatures, plan, cuts = lowering.graph.signatures, lowering.plan, cache(partial(_cuts, lowering))
     windowed = lowering.graph.windowed
     for operator in lowering.graph.computing:
-        record, submesh = plan.of(operator.name), lowering.submeshes[operator.name]
-        key = signatures[operator.name], id(record), id(submesh)
-        if (own := right.get(key)) is None:
-            own = lowering.cut.of(operator, record.indices, submesh)
-            problems = list(_problems(operator, record.indices, submesh, windowed, cuts))
+        own = lowering.cuts[operator.name]
+        if (call := (signatures[operator.name], id(own))) not in right:
+            indices, submesh = plan.of(operator.name).indices, lowering.submeshes[operator.name]
+            problems = list(_problems(operator, indices, submesh, windowed, cuts))
             for problem, index in problems:
                 if (problem.code, index) not in wrong:
                     wrong[problem.code, index] = _with_cause(problem, operator, plan)
             if not problems:
-                right[key] = own
+                right.add(call)
         carried = lowering.splits.get(operator.name, ())
         splits[operator.name] = (*own, *carried) if carried else own
     if wrong:

@@ -6,7 +6,6 @@
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from ssdsl.ir.comm import Message, Signal, Transfer, functions_of
 from ssdsl.ir.function import Function, FunctionInput
@@ -42,7 +41,6 @@ class TaskGraph:
         self.plan, self.functions, self.roles = lowering.plan, lowering.functions, roles
         self.messages: tuple[Message, ...] = lowering.messages
         self.nodes: list[TaskNode] = []
-        self.number: dict[Task, int] = {}
         self.spans: dict[tuple[int, int], Span] = {}
         self.stated: dict[Compute, dict[Span, None]] = {}
         self.members = Members(roles)
@@ -51,12 +49,12 @@ class TaskGraph:
         self.carried: dict[tuple[int, bool], range] = {}  # the nodes of a message's parts, or of their gradients
         self._places = [{at: k for k, at in enumerate(coordinates(f.time))} for f in self.functions]
         costs = _costs(lowering)
-        for function in self.functions:
+        for function, places in zip(self.functions, self._places, strict=True):
             for phase in function.phases:
                 time = costs[function.number] * (2 if phase is BACKWARD else 1)
                 self._first[function.number, phase] = len(self.nodes)
-                for task in self.tasks(function, phase):
-                    self.add(task, self.members[function.submesh], time)
+                where = self.members[function.submesh]
+                self.nodes += [TaskNode(Compute(function.number, at, phase), where, time) for at in places]
         for message in self.messages:
             assert isinstance(message, Transfer)
             self._carries(message)
@@ -66,8 +64,6 @@ class TaskGraph:
     def add(self, task: Task | None, roles: tuple[int, ...], time: int) -> int:
         """Adds a node, and returns its number."""
         self.nodes.append(TaskNode(task, roles, time))
-        if task is not None:
-            self.number[task] = len(self.nodes) - 1
         return len(self.nodes) - 1
 
     def edge(self, a: int, b: int, span: Span | None = None) -> None:
@@ -78,17 +74,20 @@ class TaskGraph:
             if span is not None:
                 self.spans.setdefault((a, b), span)
 
-    def tasks(self, function: Function, phase: Phase, fixed: Mapping[int, int] = MappingProxyType({})) -> list[Compute]:
-        """A function's tasks in a phase, where `fixed` gives the values of some of its indices, by their positions. For
-        a function in halves, BACKWARD stands for both halves."""
-        phases = function.phases[1:] if phase is BACKWARD else (phase,)
-        inside = [
-            [c for c in (fixed.get(k, 0),) if c < t.parts] if k in fixed else range(t.parts)
-            for k, t in enumerate(function.time)
-        ]
-        return [
-            Compute(function.number, at, p) for p in phases if p in function.phases for at in itertools.product(*inside)
-        ]
+    def selected(self, function: Function, phase: Phase, fixed: Mapping[str, int]) -> list[int]:
+        """The nodes of a function's tasks in a phase, where `fixed` gives the values of some of its indices. For a
+        function in halves, BACKWARD stands for both halves."""
+        phases = [p for p in (function.phases[1:] if phase is BACKWARD else (phase,)) if p in function.phases]
+        some = [(n,) if (n := fixed.get(t.name)) is not None else range(t.parts) for t in function.time]
+        places = self._places[function.number]
+        found = [places[at] for at in itertools.product(*some) if at in places]
+        return [self._first[function.number, p] + k for p in phases for k in found]
+
+    def task(self, number: int) -> Compute:
+        """The task of a node that computes."""
+        task = self.nodes[number].task
+        assert isinstance(task, Compute)
+        return task
 
     def describe(self, task: Task) -> str:
         """A task in words: `h.0.ln_1 ... h.3.mlp.fwd[m = 2] on gpus[pp = 0]`."""
@@ -197,7 +196,7 @@ def _costs(lowering: Lowering) -> list[int]:
 # -- the plan's orders -------------------------------------------------------------------------------------------------
 
 
-Groups = tuple[list[Compute], list[Compute]]
+Groups = tuple[list[int], list[int]]  # nodes of tasks
 
 
 def apply_orders(graph: TaskGraph) -> None:
@@ -239,10 +238,10 @@ def _related(graph: TaskGraph, order: Order, members: dict[int, list[Function]])
             for side, (names, functions, tasks, phase) in enumerate(
                 ((left, left_functions, order.before, first), (right, right_functions, order.after, then))
             ):
-                for task in _selected(graph, functions, tasks, phase):
+                for k in _selected(graph, functions, tasks, phase):
                     # tasks are related if their coordinates along the shared indices are equal: one group for each
-                    key = (left, right, tuple(task.at[names.index(n)] for n in shared))
-                    groups.setdefault(key, ([], []))[side].append(task)
+                    key = (left, right, tuple(graph.task(k).at[names.index(n)] for n in shared))
+                    groups.setdefault(key, ([], []))[side].append(k)
         yield from groups.values()
 
 
@@ -267,11 +266,9 @@ def _kinds(functions: list[Function], tasks: TaskSet) -> list[tuple[tuple[str, .
     return list(kinds.items())
 
 
-def _selected(graph: TaskGraph, functions: Sequence[Function], tasks: TaskSet, phase: Phase) -> Iterator[Compute]:
-    for function in functions:
-        names = [t.name for t in function.time]
-        fixed = [(names.index(n), v) for n, v in tasks.fixed if n in names]
-        yield from graph.tasks(function, phase, dict(fixed))
+def _selected(graph: TaskGraph, functions: Sequence[Function], tasks: TaskSet, phase: Phase) -> list[int]:
+    fixed = dict(tasks.fixed)
+    return [k for function in functions for k in graph.selected(function, phase, fixed)]
 
 
 # -- order by clock --------------------------------------------------------------------------------------------------
@@ -279,24 +276,24 @@ def _selected(graph: TaskGraph, functions: Sequence[Function], tasks: TaskSet, p
 
 def _sort(graph: TaskGraph, clock: ClockOrder, members: dict[int, list[Function]]) -> None:
     """Adds edges: on each role, the tasks of a row of the clock come before those of the next row."""
-    latest: dict[int, list[Compute]] = {}  # by role
+    latest: dict[int, list[int]] = {}  # by role, the nodes of tasks
     named: dict[
         tuple[int, tuple[str, ...]], list[Function]
     ] = {}  # by the number of a set and the indices that it fixes
-    done: set[tuple[tuple[Compute, ...], tuple[Compute, ...]]] = set()
+    done: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
     for row in clock.rows:
         key = row.tasks.number, tuple(name for name, _ in row.tasks.fixed)
         if (functions := named.get(key)) is None:
             functions = named[key] = [b for _, found in _kinds(members[key[0]], row.tasks) for b in found]
         phases = (FORWARD, BACKWARD) if row.tasks.phase is None else (row.tasks.phase,)
-        tasks = [t for phase in phases for t in _selected(graph, functions, row.tasks, phase)]
+        tasks = [k for phase in phases for k in _selected(graph, functions, row.tasks, phase)]
         _state(graph, tasks, span=clock.called or row.span)
-        here: dict[int, list[Compute]] = {}
-        for task in tasks:
-            for role in graph.nodes[graph.number[task]].roles:
-                here.setdefault(role, []).append(task)
+        here: dict[int, list[int]] = {}
+        for k in tasks:
+            for role in graph.nodes[k].roles:
+                here.setdefault(role, []).append(k)
         for role, those in here.items():
-            pair = (tuple(latest.get(role, ())), tuple(those))
+            pair = tuple(latest.get(role, ())), tuple(those)
             if pair not in done:
                 done.add(pair)
                 _barrier(graph, *pair, row.span)
@@ -306,42 +303,42 @@ def _sort(graph: TaskGraph, clock: ClockOrder, members: dict[int, list[Function]
 # -- edges -----------------------------------------------------------------------------------------------------------
 
 
-def _state(graph: TaskGraph, *groups: list[Compute], span: Span) -> None:
+def _state(graph: TaskGraph, *groups: list[int], span: Span) -> None:
     """Records, if no group is empty, that these tasks owe their place to the statement at `span`."""
     if all(groups):
-        for task in itertools.chain(*groups):
-            graph.stated.setdefault(task, {})[span] = None
+        for k in itertools.chain(*groups):
+            graph.stated.setdefault(graph.task(k), {})[span] = None
 
 
-def _barrier(graph: TaskGraph, before: Sequence[Compute], after: Sequence[Compute], span: Span) -> None:
-    """Adds edges from all tasks of `before` to all of `after`, through one extra node where that takes fewer edges."""
-    a, b = ([graph.number[t] for t in tasks] for tasks in (before, after))
-    if len(a) * len(b) <= len(a) + len(b):
-        for x, y in itertools.product(a, b):
+def _barrier(graph: TaskGraph, before: Sequence[int], after: Sequence[int], span: Span) -> None:
+    """Adds edges from all nodes of `before` to all of `after`, through one extra node where that takes fewer edges."""
+    if len(before) * len(after) <= len(before) + len(after):
+        for x, y in itertools.product(before, after):
             graph.edge(x, y, span)
-    elif a and b:
+    elif before and after:
         barrier = graph.add(None, (), 0)
-        for x in a:
+        for x in before:
             graph.edge(x, barrier, span)
-        for y in b:
+        for y in after:
             graph.edge(barrier, y, span)
 
 
-def _signals(graph: TaskGraph, before: list[Compute], after: list[Compute], span: Span) -> None:
+def _signals(graph: TaskGraph, before: list[int], after: list[int], span: Span) -> None:
     """Adds a signal for each pair of tasks that share no device and no message: the devices of the earlier task tell
     those of the later one."""
     for x, y in itertools.product(before, after):
-        a, b = graph.functions[x.function].submesh, graph.functions[y.function].submesh
+        first, then = (graph.functions[graph.task(k).function] for k in (x, y))
+        a, b = first.submesh, then.submesh
         here, there = graph.members[a], graph.members[b]
-        if not set(here).isdisjoint(there) or _flows(graph, graph.number[x], graph.number[y]):
+        if not set(here).isdisjoint(there) or _flows(graph, x, y):
             continue
         whole = [Layout((REPLICATE,) * len(s.axes)) for s in (a, b)]
         move = plan_move(whole[0], a, whole[1], b, Shape(((1,),)))
         number = len(graph.messages)
-        graph.messages += (Signal(number, x.function, y.function, a, b, move),)
+        graph.messages += (Signal(number, first.number, then.number, a, b, move),)
         signal = graph.add(Carry(number, (), False), tuple(sorted({*here, *there})), 0)
-        graph.edge(graph.number[x], signal, span)
-        graph.edge(signal, graph.number[y], span)
+        graph.edge(x, signal, span)
+        graph.edge(signal, y, span)
 
 
 def _flows(graph: TaskGraph, x: int, y: int) -> bool:

@@ -161,17 +161,13 @@ def _last_backwards(
 ) -> dict[int, list[FlatParam]]:
     """By the number of a task, the flat parameters whose gradients get their last addend in it. Parameters shared with
     other roles are left out: they are completed at the end, where all roles have one order."""
-    own = [f for f in flats if f.completion.once and f.submesh == role.submesh]
-    found: dict[int, int] = {}
-    for k, task in enumerate(tasks):
-        if isinstance(task, Compute) and _is_last_phase(shared.lowering.functions[task.function], task.phase):
-            for flat in own:
-                if not shared.trained[task.function].isdisjoint(flat.weights):
-                    found[flat.number] = k
+    functions, trained = shared.lowering.functions, shared.trained
+    computed = ((k, task) for k, task in enumerate(tasks) if isinstance(task, Compute))
+    ends = {t.function: k for k, t in computed if _is_last_phase(functions[t.function], t.phase)}
     last: dict[int, list[FlatParam]] = {}
-    for flat in own:
-        if flat.number in found:
-            last.setdefault(found[flat.number], []).append(flat)
+    for flat in (f for f in flats if f.completion.once and f.submesh == role.submesh):
+        if adding := [k for function, k in ends.items() if not trained[function].isdisjoint(flat.weights)]:
+            last.setdefault(max(adding), []).append(flat)
     return last
 
 

@@ -77,8 +77,10 @@ def _by_time(graph: TaskGraph) -> list[int]:
         if isinstance(task, Compute):
             rank = task.function if task.phase is FORWARD else 2 * functions - task.function
             time[k] = (time[k] // width + nodes[k].time) * width + rank
+        own = time[k]
         for after in nodes[k].after:
-            time[after] = max(time[after], time[k])
+            if time[after] < own:
+                time[after] = own
             left[after] -= 1
             if not left[after]:
                 ready.append(after)

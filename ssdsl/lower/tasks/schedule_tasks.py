@@ -61,7 +61,8 @@ def _place(graph: TaskGraph) -> list[int]:
             for r in node.roles:
                 free[r] = end
         for after in node.after:
-            ready[after] = max(ready[after], end)
+            if ready[after] < end:
+                ready[after] = end
             left[after] -= 1
             if not left[after]:
                 agenda.add(ready[after], after, nodes[after])
@@ -82,7 +83,7 @@ class _Line:
 
     def first(self, free: list[int]) -> Key | None:
         """The key of the node that comes first, where roles are free from these times on."""
-        now = max((free[r] for r in self.roles), default=0)
+        now = max([free[r] for r in self.roles], default=0)
         while self.coming and self.coming[0][0] <= now:
             heapq.heappush(self.waiting, heapq.heappop(self.coming)[1:])
         if self.waiting:
