@@ -350,14 +350,13 @@ class Function(Record):
     loss: int | None = None
     kind: int | None = None
 
-    def body(self) -> Iterator[Instr]:
+    def body(self) -> list[Instr]:
         """All instructions in order."""
-        for section in self.sections:
-            yield from section.body
+        return [i for section in self.sections for i in section.body]
 
-    def operators(self) -> Iterator[OpPart]:
+    def operators(self) -> list[OpPart]:
         """The operators in order."""
-        return (i for i in self.body() if isinstance(i, OpPart))
+        return [i for section in self.sections for i in section.body if isinstance(i, OpPart)]
 
     def leaving(self) -> list[frozenset[Name]]:
         """For each section, the values that it computes for other sections or for the function's results."""

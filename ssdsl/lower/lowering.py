@@ -49,8 +49,7 @@ class Need(Record):
     gradient: Type | None
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class Ask:
+class Ask(Record, eq=False):
     """The need that function number `function` has of a value. `at` is the place in the order of the program: the
     position of an operator and the number of its operand. Two asks with equal keys need the same.
 

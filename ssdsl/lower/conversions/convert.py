@@ -139,9 +139,8 @@ class _Values:
         for ask in (*(a for asks in self.lowering.asks.values() for a in asks), *self.lowering.reported.values()):
             self.asks.setdefault(ask.value, []).append(ask)
         # rows first: converting them adds asks for their counts
-        for name in sorted(self.asks, key=lambda name: name not in self.rows):
-            asks = sorted(self.asks[name], key=lambda ask: ask.at)
-            for functions, own in self._apart(name, asks):
+        for name in sorted(self.asks, key=self.rows.__contains__, reverse=True):
+            for functions, own in self._apart(name, self.asks[name]):
                 self._meet(name, functions, own)
         if self.refused:
             raise min(self.refused, key=lambda refused: refused[0].at)[1]
@@ -202,7 +201,7 @@ class _Values:
         shape = typed.results[n].shape
         needs = [Need(shape, _of_counts(type_, len(shape.factors)), None) for type_ in types]
         before, after = (Ask(counted, function, need, need, ask.at) for need in needs)
-        self.asks.setdefault(counted, []).extend((before, after))
+        self.asks[counted] = sorted([*self.asks.get(counted, ()), before, after], key=lambda a: a.at)
         self.found.counts[function, Name(rows.name, version)] = before, after
 
 

@@ -54,7 +54,7 @@ def _formed(function: Function, facts: _Facts) -> Function:
     sides, before, wgrad_only = _sides(function, facts)
     sections = _sections(function, facts, before)
     overwrites = _overwrites(sections, function, facts)
-    finished = tuple(replace(s, body=tuple(_finished(i, sides, overwrites) for i in s.body)) for s in sections)
+    finished = tuple(replace(s, body=tuple([_finished(i, sides, overwrites) for i in s.body])) for s in sections)
     outputs = tuple(replace(o, wgrad_only=o.name in wgrad_only) for o in function.outputs)
     return replace(function, sections=finished, outputs=outputs)
 
@@ -104,7 +104,8 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
         if (drafts[-1].layer, drafts[-1].checkpoint) != (layer, checkpoint):
             drafts.append(_Draft(layer, checkpoint))
         for read in op.reads:
-            drafts[-1].body.extend(_pulled(read, waiting))
+            if read in waiting:
+                drafts[-1].body.extend(_pulled(read, waiting))
         drafts[-1].body.append(op)
     if waiting:  # conversions of values that only leave the function
         last = _Draft("", None)
@@ -127,7 +128,7 @@ def _shared(function: Function, place: Callable[[OpPart], Place]) -> frozenset[N
     readers: dict[Name, set[Place]] = {}  # by conversion: the places that read it, or a conversion that it leads to
     outside: set[Name] = set()
     for op in function.operators():
-        for read in op.reads:
+        for read in (r for r in op.reads if r in conversions):
             chain, ends = _leading_to(read, conversions)
             for name in chain:
                 readers.setdefault(name, set()).add(place(op))

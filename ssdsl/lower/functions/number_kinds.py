@@ -33,7 +33,6 @@ class _Numbering:
         self.about: dict[str, int] = {}  # by value: equal numbers for equal facts about it
         self.kinds: dict[Hashable, int] = {}
         self.equal: dict[Hashable, int] = {}  # a number for each distinct large object, such as a type
-        self.same: dict[int, int] = {}  # the same by id, so that an object is hashed once; the functions keep it alive
 
     def of(self, function: Function) -> Function:
         """A function with its kind and those of its sections."""
@@ -98,6 +97,4 @@ class _Numbering:
 
     def _number(self, thing: Hashable) -> int:
         """A number that equal objects share."""
-        if id(thing) not in self.same:
-            self.same[id(thing)] = self.equal.setdefault(thing, len(self.equal))
-        return self.same[id(thing)]
+        return self.equal.setdefault(thing, len(self.equal))

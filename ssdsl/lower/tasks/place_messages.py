@@ -12,6 +12,7 @@ during which its value arrives, and the transfer overlaps with that task.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from ssdsl.ir.comm import Signal, Transfer, functions_of
 from ssdsl.ir.program import Compute
@@ -43,19 +44,18 @@ def _bound_buffers(graph: TaskGraph, place: dict[int, int]) -> None:
     This makes no cycle for messages from one role to one other: each may stand right before its own reader. A message
     to several roles is not bounded, as one of them may need it before another has read what came earlier.
     """
+    ahead = cache(lambda number: graph.plan.ahead([o.operator for o in graph.functions[number].operators()]))
     for (number, gradient), nodes in graph.carried.items():
         transfer = graph.messages[number]
         assert isinstance(transfer, Transfer)
         senders, receivers = graph.members.ends(transfer, gradient)
         if len(senders) > 1 or len(receivers) > 1 or senders == receivers:
             continue
-        reader = graph.functions[functions_of(transfer, gradient)[1]]
-        ahead = graph.plan.ahead(o.operator for o in reader.operators())
         reads: dict[int, list[int]] = {}  # by the first task that reads them
         for k in nodes:
             reads.setdefault(min(graph.nodes[k].after, key=place.__getitem__), []).append(k)
-        readers = sorted(reads, key=place.__getitem__)
-        for earlier, later in zip(readers, readers[ahead + 1 :], strict=False):
+        readers, reader = sorted(reads, key=place.__getitem__), functions_of(transfer, gradient)[1]
+        for earlier, later in zip(readers, readers[ahead(reader) + 1 :], strict=False):
             for k in reads[later]:
                 graph.edge(earlier, k)
 
