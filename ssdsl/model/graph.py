@@ -181,6 +181,10 @@ class Operator:
         """The names of all tensors in its arguments, in order. A constant has them too, though it has no inputs."""
         return tuple(refs_in((*self.args, *(v for _, v in self.kwargs))))
 
+    def follows_from(self, values: set[str] | frozenset[str]) -> bool:
+        """Whether all that it reads is among these values."""
+        return values.issuperset([o.value for o in self.inputs] or self.refs())
+
     def summed(self, dim: int) -> bool:
         """Whether splitting along this dimension leaves partial sums in the outputs."""
         return not self.dims[dim].combined and not any(o.carries(dim) for o in self.outputs)
@@ -303,13 +307,13 @@ class Graph:
         """The computing operators that no input, weight or buffer reaches: those that repeat a constant, such as a mask
         for every sample, and those that follow from these alone."""
         values = self._following(Origin.CONSTANT)
-        return frozenset(o.name for o in self.computing if values.issuperset(o.refs()))
+        return frozenset(o.name for o in self.computing if o.follows_from(values))
 
     def _following(self, *origins: Origin) -> frozenset[str]:
         """The values of these origins, and those that are computed from these alone."""
         found = {v.name for v in self.values.values() if v.origin in origins}
         for operator in self.operators:
-            if found.issuperset([o.value for o in operator.inputs] or operator.refs()):
+            if operator.follows_from(found):
                 found.update([o.value for o in operator.outputs])
         return frozenset(found)
 

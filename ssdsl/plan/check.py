@@ -95,9 +95,10 @@ def _left_out(facts: Facts, model: ModelIndex) -> Iterator[OtherName]:
 
 def _uncut(facts: Facts, model: ModelIndex, cut: SplitIndex) -> Iterator[Operator]:
     """The operators that a `split` names and that do not have its index."""
-    for op in model.ordered(cut.operators):
-        if cut.index not in {i.name for i in (*facts.of(op.name).indices, *facts.of(op.name).whole)}:
-            yield op
+    records, numbers = facts.operators.at, model.numbers(cut.operators)
+    distinct = facts.distinct(numbers).values()
+    having = {id(r) for r in distinct if any(i.name == cut.index for i in (*r.indices, *r.whole))}
+    return (model.graph.operators[n] for n in numbers if id(records[n]) not in having)
 
 
 def _free(op: Operator, axes: Mapping[int, int], joined: set[int]) -> list[int]:

@@ -45,11 +45,11 @@ class _Flows:
     def __init__(self, model: ModelIndex, places: dict[str, str]) -> None:
         self.makers: dict[str, set[str]] = {}
         self.readers: dict[str, set[str]] = {}
-        graph = model.graph
+        graph, parents = model.graph, model.graph.parents
         for operator in graph.operators:
-            if operator.name in places and operator.path in graph.parents:
-                self.makers[operator.name] = {o.name for o in graph.makers_of(operator)} & places.keys()
-                self.readers[operator.name] = {o.name for o in graph.readers_of(operator)} & places.keys()
+            if operator.path in parents and operator.name in places:
+                self.makers[operator.name] = {o.name for o in graph.makers_of(operator) if o.name in places}
+                self.readers[operator.name] = {o.name for o in graph.readers_of(operator) if o.name in places}
 
 
 def _runs(model: ModelIndex, places: dict[str, str], flows: _Flows) -> Iterator[Sequence[Operator]]:
