@@ -5,7 +5,7 @@ Every program is checked, proved or not. The proof (`ssdsl/prove`), which shows 
 computes, relies on this check.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.function import Instr, OpPart, Write, reads_of, results_of
@@ -39,7 +39,8 @@ def dangling(program: Program) -> Iterator[str]:
     gathered = (n for f in program.functions for s in f.sections for n in s.gathers)
     yield from (f"there is no flat parameter {n}" for n in gathered if n not in flats)
     values = program.graph.values
-    yield from (f"the model has no value `{v}`" for v in dict.fromkeys(_values(program)) if v not in values)
+    if not values.keys() >= {*(names := [*_values(program)])}:
+        yield from (f"the model has no value `{v}`" for v in dict.fromkeys(names) if v not in values)
     for param in (p for p in program.params if len(p.layout.places) != len(p.submesh.axes)):
         yield f"`{param.weight}` has {len(param.layout.places)} places for {param.submesh}"
     bodies = [*((f.name, f.body()) for f in program.functions), *((str(p.submesh), p.body) for p in program.prologues)]
@@ -64,13 +65,13 @@ def _values(program: Program) -> Iterator[str]:
         yield from (p.var.name.value for p in function.parameters)
         yield from (n.value for p in function.prepared for n in (p.var.name, p.source))
         yield from (o.name.value for o in function.outputs)
-        yield from _named((*function.body(),))
+        yield from _named(function.body())
     for prologue in program.prologues:
         yield from (n.value for n in (*(v.name for v in prologue.given), *prologue.results))
         yield from _named(prologue.body)
 
 
-def _named(body: tuple[Instr, ...]) -> list[str]:
+def _named(body: Sequence[Instr]) -> list[str]:
     """The values of the model that instructions name."""
     read, made = [n.value for i in body for n in reads_of(i)], [v.name.value for i in body for v in results_of(i)]
     return [*read, *made, *(i.buffer for i in body if isinstance(i, Write))]

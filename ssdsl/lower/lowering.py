@@ -174,10 +174,11 @@ class Lowering(Record):
 
     By operator: `cuts`, the splits by its own indices, and `splits`, all of them; `joined`, the indices in time that an
     operator on weights alone gets from its readers; `sunk`, the axes and indices along which the gradients of its
-    outputs stay partial sums; `kinds` and `levels`: operators of one kind and level are one function. `learning` are
-    the values that have a gradient; `tasks` are each role's tasks in order. Parameters `held` by a program that has the
-    weights already stay as they are. If `trains` is false, nothing has a gradient and no weight changes. Communication
-    is chosen for the links of the `cluster`, by default for processes of one machine.
+    outputs stay partial sums; `kinds` and `levels`: operators of one kind and level are one function. `makers` are the
+    numbers of the functions that make values. `learning` are the values that have a gradient; `tasks` are each role's
+    tasks in order. Parameters `held` by a program that has the weights already stay as they are. If `trains` is false,
+    nothing has a gradient and no weight changes. Communication is chosen for the links of the `cluster`, by default for
+    processes of one machine.
     """
 
     plan: Plan
@@ -194,6 +195,7 @@ class Lowering(Record):
     kinds: dict[str, Kind] = field(default_factory=dict)
     levels: dict[str, int] = field(default_factory=dict)
     segments: tuple[Segment, ...] = ()
+    makers: dict[str, int] = field(default_factory=dict)
     asks: dict[str, tuple[Ask, ...]] = field(default_factory=dict)
     reported: dict[str, Ask] = field(default_factory=dict)
     converted: Converted = field(default_factory=Converted)

@@ -19,7 +19,7 @@ from ssdsl.ir.function import (
 )
 from ssdsl.ir.program import Loss, Result
 from ssdsl.ir.value import Name, Var
-from ssdsl.lower.conversions.convert import in_order, makers_of
+from ssdsl.lower.conversions.convert import in_order
 from ssdsl.lower.conversions.even import even_cut
 from ssdsl.lower.errors import UpdateInParts
 from ssdsl.lower.lowering import Ask, Entering, Lowering, Received, Segment, SentVersions
@@ -108,7 +108,7 @@ class _Assembling:
     def _loss(self) -> Loss:
         """The loss is a result of its function, even if nothing reads it."""
         left = Name(self.graph.loss)
-        draft = self.drafts[makers_of(self.lowering.segments)[self.graph.loss]]
+        draft = self.drafts[self.lowering.makers[self.graph.loss]]
         draft.outputs.setdefault(
             left, FunctionOutput(left, str(left), draft.has[left].gradient is not None, read=False)
         )

@@ -42,19 +42,14 @@ def find_needs(lowering: Lowering) -> Lowering:
                 need = Need(left.shape, replace(left.type, layout=layout), None)
                 asks.append(Ask(operand.value, number, need, need, (position, len(asks))))
         found[operator.name] = tuple(asks)
-    last, makers = (len(found), 0), makers_of(lowering.segments)
-    reported = {name: Ask(v, makers[v], None, None, last) for name, v in lowering.graph.outputs.items()}
+    last, outputs = (len(found), 0), lowering.graph.outputs
+    reported = {name: Ask(v, lowering.makers[v], None, None, last) for name, v in outputs.items()}
     return replace(lowering, asks=found, reported=reported)
 
 
 def in_order(segments: tuple[Segment, ...]) -> Iterator[tuple[int, Operator]]:
     """The operators in the order of the program, each with the number of its function."""
     return ((number, operator) for number, segment in enumerate(segments) for operator in segment.operators)
-
-
-def makers_of(segments: tuple[Segment, ...]) -> dict[str, int]:
-    """By value, the number of the function that makes it."""
-    return {operand.value: number for number, operator in in_order(segments) for operand in operator.outputs}
 
 
 Source = TypedOperand | Param | None  # an operator's result, a weight, or a prologue value that exists in any layout

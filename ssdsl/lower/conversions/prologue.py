@@ -11,7 +11,6 @@ from typing import TypeVar
 from ssdsl.ir.function import Conversion, OpPart, Prologue, Split
 from ssdsl.ir.layout import REPLICATE, Layout, Placement, Shape, Shard, Submesh
 from ssdsl.ir.value import Name, Type, Var
-from ssdsl.lower.conversions.convert import makers_of
 from ssdsl.lower.conversions.even import check_path
 from ssdsl.lower.conversions.reshard import reshard
 from ssdsl.lower.functions.kernels import first_of, kernel_of
@@ -59,7 +58,6 @@ def form_prologues(lowering: Lowering) -> Lowering:
 class _Forming:
     def __init__(self, lowering: Lowering) -> None:
         self.lowering, self.graph = lowering, lowering.graph
-        self.makers = makers_of(lowering.segments)
         self.asks: dict[str, list[_Ask]] = {}
         self.made: dict[tuple[str, Submesh], tuple[When, Type]] = {}  # as data operators leave values
         self.names: dict[tuple[str, Submesh, Layout], Name] = {}
@@ -82,9 +80,10 @@ class _Forming:
 
     def _asked(self) -> Iterator[tuple[str, _Ask]]:
         """The values that functions read and no function makes, weights and buffers aside, each with its ask."""
-        for ask in (a for asks in self.lowering.asks.values() for a in asks):
+        makers = self.lowering.makers
+        for ask in (a for asks in self.lowering.asks.values() for a in asks if a.value not in makers):
             provided = self.graph.values[ask.value].origin not in (Origin.WEIGHT, Origin.BUFFER)
-            if provided and ask.value not in self.makers and ask.need is not None:
+            if provided and ask.need is not None:
                 submesh = self.lowering.segments[ask.function].submesh
                 yield ask.value, _Ask(ask.at, submesh, ask.need.type.layout)
 

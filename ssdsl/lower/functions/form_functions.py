@@ -235,7 +235,7 @@ def is_same_part(before: Use, after: Use) -> bool:
 
 
 def form_functions(lowering: Lowering) -> Lowering:
-    """Adds the segments, in an order in which they can run."""
+    """Adds the segments, in an order in which they can run, and by value the number of the one that makes it."""
     kinds, levels = lowering.kinds, lowering.levels
     groups: dict[tuple[int, Kind], list[Operator]] = {}
     for o in lowering.graph.computing:
@@ -252,4 +252,5 @@ def form_functions(lowering: Lowering) -> Lowering:
         for level, kind in sorted(groups, key=lambda group: (group[0], first[group]))
         for inside in (groups[level, kind],)
     )
-    return replace(lowering, segments=segments)
+    makers = {o.value: number for number, s in enumerate(segments) for op in s.operators for o in op.outputs}
+    return replace(lowering, segments=segments, makers=makers)

@@ -27,25 +27,23 @@ def number_kinds(lowering: Lowering) -> Lowering:
 
 class _Numbering:
     def __init__(self, lowering: Lowering) -> None:
-        self.typed, self.values, self.flats = lowering.typed, lowering.graph.values, lowering.flats
-        self.places, self.alone = lowering.graph.storages, lowering.graph.alone
-        self.learning, self.read = lowering.learning, lowering.graph.readers
-        self.about: dict[str, int] = {}  # by value: equal numbers for equal facts about it
+        self.typed, self.flats, self.about = lowering.typed, lowering.flats, _About(lowering)
         self.kinds: dict[Hashable, int] = {}
         self.equal: dict[Hashable, int] = {}  # a number for each distinct large object, such as a type
 
     def of(self, function: Function) -> Function:
         """A function with its kind and those of its sections."""
         around = function.time, function.submesh.axes, function.backward
-        prepared = {p.var.name for p in function.prepared}
+        prepared = [p.var.name for p in function.prepared]
         numbers: Locals = {}  # of values in the function; `inside` are those in a section
         sections, wiring = [], []  # `wiring`: each section's kind, and the numbers of its values in the function
         for section, leaves in zip(function.sections, function.leaving(), strict=True):
             inside: Locals = {}
             instrs = tuple([self._key(instr, inside) for instr in section.body])
             left = tuple(n for name, n in inside.items() if name in leaves)
-            values = tuple([(self._value(name.value), name in prepared) for name in inside])
-            kind = self.kinds.setdefault((around, section.recompute, instrs, left, values), len(self.kinds))
+            values = tuple([self.about[name.value] for name in inside])
+            given = tuple(sorted([inside[name] for name in prepared if name in inside]))
+            kind = self.kinds.setdefault((around, section.recompute, instrs, left, values, given), len(self.kinds))
             sections.append(replace(section, kind=kind))
             gathers = tuple(self._gathered(number, inside) for number in section.gathers)
             wiring.append((kind, bool(section.layer), gathers, *(numbers.setdefault(n, len(numbers)) for n in inside)))
@@ -70,15 +68,6 @@ class _Numbering:
         read = tuple(inside.get(Name(weight)) for weight in flat.weights)
         return read, flat.elements, flat.dtype, flat.sharded, flat.completion.in_backward, flat.submesh.axes
 
-    def _value(self, name: str) -> int:
-        """A number for the model's facts about a value and the origin of its memory."""
-        if name not in self.about:
-            value, root = self.values[name], self.values[self.places[name].root]
-            known = value.origin, value.sizes, value.shape, value.dtype, value.differentiable
-            about = *known, root.origin, name in self.alone, name in self.learning, name in self.read
-            self.about[name] = self.equal.setdefault(about, len(self.equal))
-        return self.about[name]
-
     def _key(self, instr: Instr, numbers: Locals) -> Hashable:
         """A key for an instruction, with numbers in place of names."""
         reads = tuple([numbers.setdefault(name, len(numbers)) for name in reads_of(instr)])
@@ -98,3 +87,20 @@ class _Numbering:
     def _number(self, thing: Hashable) -> int:
         """A number that equal objects share."""
         return self.equal.setdefault(thing, len(self.equal))
+
+
+class _About(dict[str, int]):
+    """By value, a number for the model's facts about it and the origin of its memory; found at the first look-up."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        super().__init__()
+        graph = lowering.graph
+        self.graph, self.alone, self.read, self.learning = graph, graph.alone, graph.readers, lowering.learning
+        self.equal: dict[Hashable, int] = {}
+
+    def __missing__(self, name: str) -> int:
+        value, root = self.graph.values[name], self.graph.values[self.graph.storages[name].root]
+        known = value.origin, value.sizes, value.shape, value.dtype, value.differentiable
+        about = *known, root.origin, name in self.alone, name in self.learning, name in self.read
+        self[name] = number = self.equal.setdefault(about, len(self.equal))
+        return number
