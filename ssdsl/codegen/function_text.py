@@ -38,7 +38,8 @@ def function_text(function: Function, scope: FileScope) -> str:
     ends = Lifetimes.of(function, scope.program.graph.storages)
     for number, section in enumerate(function.sections):
         if section.layer or section.recompute:
-            _call(function, scope, body, number, section_text(function, number, scope, leaving, ends))
+            names = section.names()
+            _call(function, scope, body, number, names, section_text(function, number, names, scope, leaving, ends))
         else:
             write(body, section, leaving()[number], partial(ends.inside, number))
         if number + 1 < len(function.sections):
@@ -69,10 +70,11 @@ def _about(function: Function, scope: FileScope) -> str:
 # -- sections ----------------------------------------------------------------------------------------------------------
 
 
-def _call(function: Function, scope: FileScope, outer: Body, number: int, called: SectionText) -> None:
-    """Adds the call of a section's function; the scope has one function for equal texts."""
+def _call(
+    function: Function, scope: FileScope, outer: Body, number: int, names: tuple[Name, ...], called: SectionText
+) -> None:
+    """Adds the call of a section's function; the scope has one function for equal texts. `names` are the section's."""
     section = function.sections[number]
-    names = section.names()
     if called.text not in scope.functions:
         scope.functions[called.text] = scope.names.unused(_layer_word(section.layer))
     name = scope.functions[called.text]
@@ -159,32 +161,42 @@ def _listing(name: str, items: list[str]) -> Iterator[str]:
 
 
 def section_text(
-    function: Function, number: int, scope: FileScope, leaving: Callable[[], list[frozenset[Name]]], ends: Lifetimes
+    function: Function,
+    number: int,
+    names: tuple[Name, ...],
+    scope: FileScope,
+    leaving: Callable[[], list[frozenset[Name]]],
+    ends: Lifetimes,
 ) -> SectionText:
-    """The text of a section of a function; adds the process groups that it uses to the scope. `leaving` gives, by
-    section, the values that it makes for others."""
+    """The text of a section of a function; adds the process groups that it uses to the scope. `names` are the
+    section's; `leaving` gives, by section, the values that it makes for others."""
     known, section = scope.common.sections, function.sections[number]
-    key = None if section.kind is None else _key(function, section, scope)
+    key = None if section.kind is None else _key(function, section, names, scope)
     if (text := known.get(key)) is not None:
         for axes in text.groups:
             scope.group(axes)
         return text
-    text = _written(function, number, scope, leaving()[number], ends)
+    text = _written(function, number, names, scope, leaving()[number], ends)
     if key is not None:
         known[key] = text
     return text
 
 
-def _key(function: Function, section: Section, scope: FileScope) -> Hashable:
+def _key(function: Function, section: Section, names: tuple[Name, ...], scope: FileScope) -> Hashable:
     """Everything that the text depends on: the kind, the mesh, by which groups are named, and the texts of weights."""
     weights = WeightTexts(scope.common, function, section.layer)
-    words = tuple(map(weights.word, section.names()))
+    words = tuple(map(weights.word, names))
     written = tuple(weights.changed(i.buffer) for i in section.body if isinstance(i, Write))
     return section.kind, scope.role.submesh.mesh, words, written
 
 
 def _written(
-    function: Function, number: int, scope: FileScope, leaving: frozenset[Name], ends: Lifetimes
+    function: Function,
+    number: int,
+    names: tuple[Name, ...],
+    scope: FileScope,
+    leaving: frozenset[Name],
+    ends: Lifetimes,
 ) -> SectionText:
     section = function.sections[number]
     groups: dict[tuple[str, ...], None] = {}
@@ -202,7 +214,7 @@ def _written(
         *(f"        {line}" for line in body.lines),
         f"        return {', '.join(body.made[n] for n in values) or '()'}",
     ]
-    place = {name: k for k, name in enumerate(section.names())}
+    place = {name: k for k, name in enumerate(names)}
     numbers = {id(instr): k for k, instr in enumerate(section.body)}
     return SectionText(
         "\n".join(lines),

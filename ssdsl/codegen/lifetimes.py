@@ -15,9 +15,10 @@ Moment = tuple[int, int]  # a section, and an instruction of it
 
 
 class Lifetimes(Record):
-    """The storages that end at each moment; each is a map of its names to the sections that make them."""
+    """The storages that end in each section, by its instructions; each is a map of its names to the sections that make
+    them."""
 
-    ends: dict[Moment, list[dict[Name, int]]]
+    ends: dict[int, dict[int, list[dict[Name, int]]]]
 
     @classmethod
     def of(cls, function: Function, places: Mapping[str, Storage]) -> "Lifetimes":
@@ -32,23 +33,23 @@ class Lifetimes(Record):
             root = Name(places[name.value].root) if name.value in places else name
             storages.setdefault(str(root if root in made and not name.version else name), {})[name] = section
         kept = {*_kept(function), *(o.name for o in function.outputs)}
-        ends: dict[Moment, list[dict[Name, int]]] = {}
+        ends: dict[int, dict[int, list[dict[Name, int]]]] = {}
         for together in storages.values():
             if kept.isdisjoint(together):
-                ends.setdefault(max(lasts[name] for name in together), []).append(together)
+                last, instr = max([lasts[name] for name in together])
+                ends.setdefault(last, {}).setdefault(instr, []).append(together)
         return cls(ends)
 
     def inside(self, section: int, instr: int) -> Iterator[Name]:
         """The names that a section made for itself only, and does not need after an instruction."""
-        for names in self.ends.get((section, instr), ()):
+        for names in self.ends.get(section, {}).get(instr, ()):
             if all(made == section for made in names.values()):
                 yield from names
 
     def behind(self, section: int) -> Iterator[Name]:
         """The names that earlier sections made, and that nothing needs after this one."""
-        for (last, _), ended in self.ends.items():
-            if last == section:
-                yield from (name for names in ended for name, made in names.items() if made < section)
+        for ended in self.ends.get(section, {}).values():
+            yield from (name for names in ended for name, made in names.items() if made < section)
 
 
 def _made(function: Function) -> Iterator[tuple[Name, Moment]]:

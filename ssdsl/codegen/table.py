@@ -1,6 +1,7 @@
 """Makes the table that gives each rank its role, groups, weights and messages (ssdsl/runtime/program/table.py)."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from ssdsl.codegen.sites import Origins, Place
 from ssdsl.ir import comm, layout, param
@@ -114,6 +115,7 @@ def _tensor(name: str, shape: Shape, where: Layout, submesh: layout.Submesh) -> 
     return TensorEntry(name, shape.sizes, _takes(shape, Type(where), submesh))
 
 
+@lru_cache(maxsize=1024)  # most parameters of a program are cut as others are
 def _takes(shape: Shape, type_: Type, submesh: layout.Submesh) -> tuple[AxisTake, ...]:
     """The slices that lead from a whole tensor to its local part, for the digits of axes and of indices in time."""
     takes: list[AxisTake] = []

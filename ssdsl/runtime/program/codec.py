@@ -24,7 +24,7 @@ Read = Callable[[Any], Any]
 
 def to_json(value: Any) -> str:
     """The JSON text of a dataclass, or of a container of dataclasses, on one line."""
-    return json.dumps(value, default=_fields)
+    return _ENCODER.encode(value)
 
 
 def to_json_lines(value: Any) -> str:
@@ -46,12 +46,12 @@ def to_json_lines(value: Any) -> str:
 
 
 def _lines(value: Any, indent: str) -> str:
-    line = json.dumps(value)
+    line = _ENCODER.encode(value)
     if len(indent) + len(line) <= WIDTH or not isinstance(value, dict | list):
         return line
     inner = indent + " "
     if isinstance(value, dict):
-        items = [f"{json.dumps(name)}: {_lines(item, inner)}" for name, item in value.items()]
+        items = [f"{_ENCODER.encode(name)}: {_lines(item, inner)}" for name, item in value.items()]
     else:
         items = [_lines(item, inner) for item in value]
     between = f",\n{inner}".join(items)
@@ -61,6 +61,9 @@ def _lines(value: Any, indent: str) -> str:
 def _fields(value: Any) -> dict[str, Any]:
     every = ((f, getattr(value, f.name)) for f in fields(value))
     return {f.name: found for f, found in every if f.default is MISSING or found != f.default}
+
+
+_ENCODER = json.JSONEncoder(default=_fields, check_circular=False)  # what it encodes has no circles
 
 
 def from_json(kind: type[T], text: str) -> T:

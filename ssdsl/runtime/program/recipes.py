@@ -230,7 +230,7 @@ def _value(item: Any, memories: Mapping[int, torch.Tensor]) -> Any:
 
 def write_recipes(recipes: Recipes, path: Path) -> None:
     """Writes recipes as JSON, a line per step and per weight, and the given memories as tensors beside it."""
-    encoded = json.JSONEncoder(default=_view_json).encode
+    encoded = json.JSONEncoder(default=_view_json, check_circular=False).encode
     steps = ",\n".join(
         [f"  {encoded([s.target, s.args, dict(s.kwargs), s.makes, s.writes, s.draw])}" for s in recipes.steps]
     )
