@@ -12,7 +12,7 @@ from ssdsl.ir.place import place_of
 from ssdsl.ir.rows import counts_of, slots_of
 from ssdsl.ir.value import Name, Type, Var
 from ssdsl.lower.conversions.versions import ReadsBetween, Within
-from ssdsl.lower.lowering import Ask, Converted, Lowering, Need, Segment, TypedOperand, ValueVersions
+from ssdsl.lower.lowering import Ask, Converted, Lowering, Need, Segment, TypedOperand, TypedOperator, ValueVersions
 from ssdsl.model.graph import Operator, Value
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
@@ -24,19 +24,19 @@ def find_needs(lowering: Lowering) -> Lowering:
     """Adds `asks`: by operator, those for its operands and then for its results that are written to buffers; and
     `reported`: those for the outputs that are asked for by name."""
     found: dict[str, tuple[Ask, ...]] = {}
-    known: dict[tuple[int, int, bool], Need] = {}
+    known: dict[tuple[int, bool], tuple[tuple[Need, Hashable], ...]] = {}  # of the operands of a typed call
     homes = {(p.weight, p.submesh): p.layout for p in lowering.params}
     updates = {value: buffer for buffer, value in lowering.graph.updates.items()}
     for position, (number, operator) in enumerate(in_order(lowering.segments)):
         typed, submesh = lowering.typed[operator.name], lowering.segments[number].submesh
-        learns = any(o.value in lowering.learning for o in operator.outputs)
-        asks: list[Ask] = []
-        for operand, read in zip(operator.inputs, typed.reads, strict=True):
-            key = typed.number, len(asks), learns
-            if key not in known:
-                known[key] = Need(read.shape, read.type, read.gradient if learns else None)
-            asks.append(Ask(operand.value, number, known[key], key, (position, len(asks))))
-        for operand, left in zip(operator.outputs, typed.results, strict=True):
+        learns = not lowering.learning.isdisjoint([o.value for o in operator.outputs])
+        if (needs := known.get(call := (typed.number, learns))) is None:
+            needs = known[call] = tuple(_needs_of(typed, learns))
+        asks = [
+            Ask(operand.value, number, need, key, (position, n))
+            for n, (operand, (need, key)) in enumerate(zip(operator.inputs, needs, strict=True))
+        ]
+        for operand, left in zip(operator.outputs, typed.results, strict=True) if updates else ():
             if (buffer := updates.get(operand.value)) is not None:
                 layout = homes.get((buffer, submesh)) or Layout((REPLICATE,) * len(submesh.axes))
                 need = Need(left.shape, replace(left.type, layout=layout), None)
@@ -45,6 +45,12 @@ def find_needs(lowering: Lowering) -> Lowering:
     last, outputs = (len(found), 0), lowering.graph.outputs
     reported = {name: Ask(v, lowering.makers[v], None, None, last) for name, v in outputs.items()}
     return replace(lowering, asks=found, reported=reported)
+
+
+def _needs_of(typed: TypedOperator, learns: bool) -> Iterator[tuple[Need, Hashable]]:
+    """The needs of a call's operands, each with its key."""
+    for n, read in enumerate(typed.reads):
+        yield Need(read.shape, read.type, read.gradient if learns else None), (typed.number, n, learns)
 
 
 def in_order(segments: tuple[Segment, ...]) -> Iterator[tuple[int, Operator]]:
@@ -154,19 +160,21 @@ class _Values:
             yield from (((f,), [ask for ask in asks if ask.function == f]) for f in functions)
 
     def _meet(self, name: str, functions: tuple[int, ...], asks: list[Ask]) -> None:
-        local = {function: n for n, function in enumerate(functions)}
         source, number = self._source(name, functions[0])
         key: Hashable
         if len(functions) == 1:
+            numbers = [0] * len(asks)
             key = number, self.kinds[functions[0]], tuple([a.key for a in asks])
         else:
+            local = {function: n for n, function in enumerate(functions)}
+            numbers = [local[a.function] for a in asks]
             apart = [self.lowering.segments[f].submesh for f in functions]
             place = place_of(self.lowering.cluster, *apart) if len({*apart}) > 1 else ()
             where = tuple([self.kinds[f] for f in functions]), place
-            key = number, where, tuple([(local[a.function], a.key) for a in asks])
+            key = number, where, tuple(numbers), tuple([a.key for a in asks])
         if (answer := self.known.get(key)) is None:
             segments = [self.lowering.segments[f] for f in functions]
-            asked = [(local[a.function], a.need) for a in asks]
+            asked = list(zip(numbers, [a.need for a in asks], strict=True))
             answer = self.known[key] = convert(self.lowering, self.graph.values[name], source, segments, asked)
         for f in functions if answer.made else ():
             self.found.answers[name, f] = answer, functions

@@ -173,7 +173,8 @@ def levels_of(lowering: Lowering, kinds: dict[str, Kind]) -> dict[str, int]:
         kind, own = kinds[op.name], 0
         for n, source, output in sources[op.name]:
             name = source.name
-            apart = kinds[name] is not kind or (name, op.name) in is_cut or not is_same.part((source, output), (op, n))
+            apart = kinds[name] is not kind or not is_same.part(source, output, op, n)
+            apart = apart or (name, op.name) in is_cut
             edges[name].append((op.name, int(apart)))
             own = max(own, level[name] + apart)
         level[op.name] = own
@@ -201,9 +202,8 @@ class _SameParts:
         self.splits, self.signatures = lowering.splits, lowering.graph.signatures
         self.known: dict[tuple[int, ...], bool] = {}
 
-    def part(self, before: tuple[Operator, int], after: tuple[Operator, int]) -> bool:
-        """`is_same_part` of an operator's result and another one's operand, each given by its number."""
-        (source, output), (operator, n) = before, after
+    def part(self, source: Operator, output: int, operator: Operator, n: int) -> bool:
+        """`is_same_part` of result number `output` of an operator and operand number `n` of another one."""
         made, read = self.splits[source.name], self.splits[operator.name]
         key = self.signatures[source.name], id(made), output, self.signatures[operator.name], id(read), n
         if key not in self.known:
