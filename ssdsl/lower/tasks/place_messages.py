@@ -54,8 +54,8 @@ def _bound_buffers(graph: TaskGraph, place: dict[int, int]) -> None:
         reads: dict[int, list[int]] = {}  # by the first task that reads them
         for k in nodes:
             reads.setdefault(min(graph.nodes[k].after, key=place.__getitem__), []).append(k)
-        readers, reader = sorted(reads, key=place.__getitem__), functions_of(transfer, gradient)[1]
-        for earlier, later in zip(readers, readers[ahead(reader) + 1 :], strict=False):
+        readers, apart = sorted(reads, key=place.__getitem__), ahead(functions_of(transfer, gradient)[1]) + 1
+        for earlier, later in zip(readers, readers[apart:], strict=False):
             for k in reads[later]:
                 graph.edge(earlier, k)
 
