@@ -6,6 +6,7 @@ al. 2020) shards the state of a flat parameter over some axes of the mesh.
 
 import math
 from collections import Counter
+from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 from ssdsl.ir.layout import PARTIAL, Layout, Shape, Shard, Submesh
@@ -55,7 +56,12 @@ class Param(Record):
     @property
     def elements(self) -> int:
         """The elements of the local tensor, before ZeRO shards it; the largest part if parts are unequal."""
-        return self.shape.local(self.layout.shards()).numel
+        return _elements(self.shape, self.layout)
+
+
+@lru_cache(maxsize=4096)  # the layers of a model share shapes and layouts
+def _elements(shape: Shape, layout: Layout) -> int:
+    return shape.local(layout.shards()).numel
 
 
 class StateAxes(Record):

@@ -110,15 +110,12 @@ def flatten_params(lowering: Lowering) -> Lowering:
             read = readers.get((param.weight, param.submesh), ()) if layer else ()
         kind = _Kind(param.submesh, param.partial, sharded, tied, where, param.dtype, param.unequal, read)
         kinds.append((kind, kind.copies(param), param))
-    elements_of = _Elements()
-    shares = _shares(lowering, kinds, elements_of)
+    shares = _shares(lowering, kinds)
     groups: dict[_Kind, list[Param]] = {}
     for kind, copies, param in kinds:
         groups.setdefault(kind._replace(shares=shares[kind, copies]), []).append(param)
-    buckets = [(kind, bucket) for kind, params in groups.items() for bucket in _buckets(kind, params, elements_of)]
-    return replace(
-        lowering, flats=tuple(_flat(n, kind, bucket, elements_of) for n, (kind, bucket) in enumerate(buckets))
-    )
+    buckets = [(kind, bucket) for kind, params in groups.items() for bucket in _buckets(kind, params)]
+    return replace(lowering, flats=tuple(_flat(n, kind, bucket) for n, (kind, bucket) in enumerate(buckets)))
 
 
 def _readers(lowering: Lowering) -> dict[tuple[str, Submesh], tuple[_Reader, ...]]:
@@ -131,24 +128,12 @@ def _readers(lowering: Lowering) -> dict[tuple[str, Submesh], tuple[_Reader, ...
     return {weight: tuple(readers) for weight, readers in found.items()}
 
 
-class _Elements(dict[tuple[int, int], int]):
-    """The local number of elements of each parameter, found once for those that share their shape and layout."""
-
-    def __call__(self, param: Param) -> int:
-        key = id(param.shape), id(param.layout)
-        if key not in self:
-            self[key] = param.elements
-        return self[key]
-
-
-def _shares(
-    lowering: Lowering, kinds: list[_Copied], elements_of: _Elements
-) -> dict[tuple[_Kind, tuple[str, ...]], tuple[str, ...]]:
+def _shares(lowering: Lowering, kinds: list[_Copied]) -> dict[tuple[_Kind, tuple[str, ...]], tuple[str, ...]]:
     """For the weights of each kind that have the same copies, the axes along which these share a reduction."""
     sizes: dict[tuple[_Kind, tuple[str, ...]], int] = {}
     for kind, copies, param in kinds:
         key = kind, copies
-        sizes[key] = sizes.get(key, 0) + elements_of(param) * ITEMSIZE.get(param.dtype, 4)
+        sizes[key] = sizes.get(key, 0) + param.elements * ITEMSIZE.get(param.dtype, 4)
     unlike = Counter(kind for kind, _ in sizes)
     return {
         (kind, copies): shared_axes(
@@ -163,9 +148,9 @@ def _shares(
     }
 
 
-def _flat(number: int, kind: _Kind, params: list[Param], elements_of: _Elements) -> FlatParam:
+def _flat(number: int, kind: _Kind, params: list[Param]) -> FlatParam:
     ways = dict(kind.submesh.axes)
-    used = sum(map(elements_of, params))
+    used = sum(p.elements for p in params)
     parts = math.prod(ways[axis] for axis in (*kind.sharded.optimizer, *kind.shares))
     weights = tuple(p.weight for p in params)
     elements = -(-used // parts) * parts  # padded, so that all parts are of one size
@@ -251,10 +236,10 @@ def _sharded(cut: _Cut) -> StateAxes:
     return StateAxes(*axes[1:])
 
 
-def _buckets(kind: _Kind, params: list[Param], elements_of: _Elements) -> list[list[Param]]:
+def _buckets(kind: _Kind, params: list[Param]) -> list[list[Param]]:
     """Params that are reduced together, in their order. A bucket ends with the param that fills it, so that small ones
     share one with a large one; gathered weights (ZeRO-3) are together a module's."""
-    sizes = [elements_of(p) * ITEMSIZE.get(p.dtype, 4) for p in params]
+    sizes = [p.elements * ITEMSIZE.get(p.dtype, 4) for p in params]
     most = MOST_BYTES
     if kind.partial and not kind.sharded.weights:
         ranks = math.prod(ways for axis, ways in kind.submesh.axes if axis in kind.partial)
