@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ssdsl.collector import paused_collector
@@ -131,14 +132,18 @@ def _noted_imports() -> Iterator[None]:
 def _forget_imports() -> None:
     """Forgets the user's modules that earlier captures of this process imported: their files may have changed."""
     for names, folders in _imports:
+        # all are known before one is gone: a folder without `__init__.py` asks the package around it where it is
+        for name in [name for name in names & sys.modules.keys() if _is_theirs(sys.modules[name])]:
+            del sys.modules[name]
         sys.path[:] = (folder for folder in sys.path if folder not in folders)
-        for name in names & sys.modules.keys():
-            module = sys.modules[name]
-            place = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
-            if isinstance(place, str) and not is_installed(place):
-                del sys.modules[name]
     _imports.clear()
     importlib.invalidate_caches()
+
+
+def _is_theirs(module: ModuleType) -> bool:
+    """Whether a module is the user's: it has a file, or is a folder, that is not installed."""
+    place = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
+    return isinstance(place, str) and not is_installed(place)
 
 
 def _from_file(request: ModelRequest) -> Captured:

@@ -246,6 +246,17 @@ def test_the_next_capture_of_a_process_imports_what_has_changed(folder: Path) ->
     assert is_kept()
 
 
+def test_the_next_capture_of_a_process_imports_folders_without_init_again(folder: Path) -> None:
+    names = [f"outer{k}" for k in range(4)]  # one of them at least is forgotten before the folder in it
+    for name in names:
+        (folder / name / "inner").mkdir(parents=True)
+        (folder / name / "inner" / "sizes.py").write_text("HIDDEN = 3\n")
+    write(folder, ", ".join(f"{name}.inner.sizes" for name in names))
+    captured(ModelRequest("mine.py:net"), working)
+    write(folder)
+    assert captured(ModelRequest("mine.py:net"), working).built is not None
+
+
 def test_the_next_capture_of_a_process_finds_what_is_kept(folder: Path) -> None:
     captured(ModelRequest("mine.py:net"), working)
     assert captured(ModelRequest("mine.py:net"), working).built is None
