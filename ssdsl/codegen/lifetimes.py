@@ -6,7 +6,7 @@ Memory is freed when no name is left for any view of it, so all names of a stora
 
 from collections.abc import Iterator, Mapping
 
-from ssdsl.ir.function import Backward, Function, OpPart, reads_of, results_of
+from ssdsl.ir.function import Backward, Function, OpPart, reads_of, results_of, saved_names
 from ssdsl.ir.value import Name
 from ssdsl.model.memory.storage import Storage
 from ssdsl.record import Record
@@ -74,5 +74,4 @@ def _kept(function: Function) -> Iterator[Name]:
             if section.recompute:
                 yield from (name for name in reads_of(instr) if name not in own)
             elif isinstance(instr, OpPart):
-                yield from (name for name in instr.reads if name.value in instr.saved.inputs)
-                yield from (var.name for var in instr.results if var.name.value in instr.saved.outputs)
+                yield from saved_names(instr, instr.saved)

@@ -5,7 +5,7 @@ of sections; the instructions of a section belong to one layer and are recompute
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from enum import Enum
 
 from ssdsl.ir.comm import AllGather, AllReduce, Exchange, Narrow, Step
@@ -237,10 +237,9 @@ def results_of(instr: Instr) -> tuple[Var, ...]:
             return ()
 
 
-def saved_names(op: OpPart, saved: Saved) -> Iterator[Name]:
+def saved_names(op: OpPart, saved: Saved) -> list[Name]:
     """The local values among the tensors that autograd saves of an operator."""
-    yield from (r for r in op.reads if r.value in saved.inputs)
-    yield from (v.name for v in op.results if v.name.value in saved.outputs)
+    return [*(op.reads[n] for n in saved.inputs), *(op.results[n].name for n in saved.outputs)]
 
 
 class Section(Record):

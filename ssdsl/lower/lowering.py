@@ -154,19 +154,14 @@ class TypedOperand(Record):
 class TypedOperator(Record):
     """An operator's types: what its parts read and leave, and their kernel. Along the coordinates `first` only the
     first part adds an operand such as a bias. `number` stands for the pair of call and cut. `saved` is what autograd
-    saves for its backward, if it has one, by the names of `like`, an operator of the same call."""
+    saves for its backward, if it has one."""
 
     number: int
-    like: Operator
     reads: tuple[TypedOperand, ...]
     results: tuple[TypedOperand, ...]
     kernel: Kernel
     first: tuple[Coordinate, ...]
     saved: Saved
-
-    def saved_by(self, operator: Operator) -> Saved:
-        """The tensors that autograd saves of an operator of this call, by its own names."""
-        return self.saved.renamed(self.like, operator)
 
 
 class Lowering(Record):

@@ -24,7 +24,7 @@ def terms_of(graph: Graph, path: str) -> Terms:
     roots: dict[str, None] = {}
     for operator in (o for o in graph.operators if o.path.startswith(path)):
         kept = saved(operator, graph)
-        roots.update((places[v].root, None) for v in (*kept.inputs, *kept.outputs))
+        roots.update((places[v].root, None) for v in kept.values(operator))
         for extra in kept.extras:
             name = f"{operator.kind}: {extra.what}"
             found[name] = found.get(name, 0) + extra.size_bytes

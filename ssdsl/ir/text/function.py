@@ -17,6 +17,7 @@ from ssdsl.ir.function import (
     Section,
     Split,
     Write,
+    saved_names,
 )
 from ssdsl.ir.text.comm import steps_text
 from ssdsl.ir.text.types import Axes, coordinate_text, digits_text, names_text, regions_text, time_text, var_text
@@ -108,8 +109,7 @@ def _op(op: OpPart, operator: Operator) -> str:
         words.append(f"addend where {' = '.join(c.name for c in op.first)} = 0")
     if op.sides is not None:
         words.append(f"sides {names_text(s.value for s in op.sides)}")
-    names = {r.value: r for r in (*op.reads, *(v.name for v in op.results))}  # with their versions in the function
-    values = (f"%{names[value]}" for value in (*op.saved.inputs, *op.saved.outputs))
+    values = (f"%{name}" for name in dict.fromkeys(saved_names(op, op.saved)))
     if saved := [*values, *(e.what for e in op.saved.extras)]:
         words.append(f"saves {', '.join(saved)}")
     return " ".join(words)

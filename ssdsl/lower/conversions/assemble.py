@@ -84,9 +84,8 @@ class _Assembling:
             var = Var(Name(operand.value), left.type, gradient, left.sizes, self.graph.values[operand.value].dtype)
             results.append(var)
             draft.has[var.name] = var
-        cut, saved = self.lowering.splits[name], typed.saved_by(operator)
-        orders, made = operator.orders, tuple(results)
-        draft.body.append(OpPart(name, cut, reads, made, typed.kernel, typed.first, saved=saved, orders=orders))
+        cut, made, like = self.lowering.splits[name], tuple(results), (typed.kernel, typed.first)
+        draft.body.append(OpPart(name, cut, reads, made, *like, saved=typed.saved, orders=operator.orders))
         for ask in asks[count:]:
             self._write(draft, operator, ask)
 

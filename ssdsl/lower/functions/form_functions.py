@@ -76,16 +76,14 @@ def _kept(graph: Graph, alone: frozenset[str], recomputed: frozenset[str]) -> fr
     made = alone & graph.makers.keys()
     fresh = {v for v in made if places[v].root in made}
     roots = set[str]()
-    known: dict[int, tuple[Operator, Saved]] = {}  # of equal calls
+    known: dict[int, Saved] = {}  # of equal calls
     beside = {o.name: o for v in fresh for o in (graph.makers[v], *graph.readers.get(v, ()))}
     for operator in beside.values():
         call = graph.signatures[operator.name]
         if call not in known:
-            known[call] = operator, saved(operator, graph)
-        like, found = known[call]
-        tensors = found.renamed(like, operator)
-        read = [o.value for o in operator.inputs] if operator.name in recomputed else tensors.inputs
-        roots.update(places[v].root for v in (*read, *tensors.outputs))
+            known[call] = saved(operator, graph)
+        read = [o.value for o in operator.inputs] if operator.name in recomputed else []
+        roots.update(places[v].root for v in (*read, *known[call].values(operator)))
     return frozenset(v for v in fresh if places[v].root in roots)
 
 

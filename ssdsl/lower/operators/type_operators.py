@@ -47,15 +47,15 @@ class _Saves:
 
     def __init__(self, lowering: Lowering) -> None:
         self.graph, self.learning = lowering.graph, lowering.learning
-        self.known: dict[tuple[int, tuple[int, ...], str], tuple[Operator, Saved]] = {}
+        self.known: dict[tuple[int, tuple[int, ...], str], Saved] = {}
 
-    def of(self, operator: Operator, splits: tuple[OpSplit, ...], kernel: Kernel) -> tuple[Operator, Saved]:
-        """The tensors that a part saves, under the names of an operator of the same call, which comes first."""
+    def of(self, operator: Operator, splits: tuple[OpSplit, ...], kernel: Kernel) -> Saved:
+        """The tensors that a part saves."""
         if self.learning.isdisjoint(o.value for o in operator.outputs):
-            return operator, Saved()
+            return Saved()
         key = self.graph.signatures[operator.name], tuple(local_dims(operator, splits)), kernel.function
         if key not in self.known:
-            self.known[key] = operator, saved(operator, self.graph, *key[1:])
+            self.known[key] = saved(operator, self.graph, *key[1:])
         return self.known[key]
 
 
@@ -69,15 +69,13 @@ def _addends(operator: Operator, cut: Cut) -> Addends:
 def _typed(operator: Operator, cut: Cut, number: int, saves: _Saves) -> TypedOperator:
     axes, splits, _ = cut
     kernel = kernel_of(operator, splits, axes)
-    like, saved_tensors = saves.of(operator, splits, kernel)
     return TypedOperator(
         number,
-        like,
         tuple(_operand(operator, o, cut, is_output=False) for o in operator.inputs),
         tuple(_operand(operator, o, cut, is_output=True) for o in operator.outputs),
         kernel,
         first_of(operator, splits),
-        saved_tensors,
+        saves.of(operator, splits, kernel),
     )
 
 

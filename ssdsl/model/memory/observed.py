@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 
 from ssdsl.model.graph import Operator
-from ssdsl.model.memory.saved_tensors import Extra, Saved
+from ssdsl.model.memory.saved_tensors import Extra, Saved, operands_of
 from ssdsl.record import Record
 
 OWN_CALL = ("", "conv_part", "conv_transpose_part")  # kernels of parts that run the operator's own call
@@ -39,11 +39,11 @@ class SavedShapes(Record):
     forward: tuple[ExtraShape, ...] = ()
     backward: tuple[ExtraShape, ...] = ()
 
-    def at(self, shapes: Sequence[Shape], inputs: Sequence[str], outputs: Sequence[str]) -> Saved:
-        """The tensors that a part saves, whose operands have these shapes and names."""
+    def at(self, shapes: Sequence[Shape], operator: Operator) -> Saved:
+        """The tensors that a part of an operator saves, whose operands have these shapes."""
         return Saved(
-            tuple(dict.fromkeys(inputs[i] for i in self.inputs)),
-            tuple(outputs[i] for i in self.outputs),
+            operands_of(operator, {operator.inputs[i].value for i in self.inputs}),
+            self.outputs,
             tuple(Extra(e.what, e.bytes_at(shapes)) for e in self.extras),
         )
 

@@ -44,8 +44,7 @@ def _by(rule: SavedRule, reader: Reader, kernel: PartKernel | None = None) -> Sa
     if found is not None:
         return found
     operator, shapes = reader.operator, local_shapes(reader, kernel)
-    inputs, outputs = ([o.value for o in operands] for operands in (operator.inputs, operator.outputs))
-    return observed(reader, shapes, kernel).at(shapes, inputs, outputs)
+    return observed(reader, shapes, kernel).at(shapes, operator)
 
 
 def local_shapes(reader: Reader, kernel: PartKernel | None) -> list[tuple[int, ...]]:

@@ -1,7 +1,7 @@
 """The tensors that one call saves for its backward, as a value."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ssdsl.model.graph import ITEMSIZE, Operator
 from ssdsl.record import Record
@@ -15,18 +15,16 @@ class Extra(Record):
 
 
 class Saved(Record):
-    """The tensors that one call saves for its backward: operands and results by the names of their values."""
+    """The tensors that one call saves for its backward: operands and results by their numbers, so that equal calls have
+    equal ones. A value that is read twice is saved in both operands."""
 
-    inputs: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
     extras: tuple[Extra, ...] = ()
 
-    def renamed(self, like: Operator, operator: Operator) -> "Saved":
-        """The tensors that `operator` saves, if these are those that an equal call, `like`, saves."""
-        if not (self.inputs or self.outputs):
-            return self
-        names = dict(zip(like.values, operator.values, strict=True))
-        return Saved(tuple(names[n] for n in self.inputs), tuple(names[n] for n in self.outputs), self.extras)
+    def values(self, operator: Operator) -> tuple[str, ...]:
+        """The saved values of a call, extras aside."""
+        return (*(operator.inputs[n].value for n in self.inputs), *(operator.outputs[n].value for n in self.outputs))
 
     def __add__(self, other: "Saved") -> "Saved":
         return Saved(
@@ -34,6 +32,11 @@ class Saved(Record):
             tuple(dict.fromkeys(self.outputs + other.outputs)),
             self.extras + other.extras,
         )
+
+
+def operands_of(operator: Operator, values: Collection[str]) -> tuple[int, ...]:
+    """The numbers of the operands that read these values."""
+    return tuple([n for n, operand in enumerate(operator.inputs) if operand.value in values])
 
 
 def extra(what: str, shape: Iterable[int], dtype: str, count: int = 1) -> Saved:

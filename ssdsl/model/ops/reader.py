@@ -10,7 +10,7 @@ from typing import Any
 
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.graph import Graph, Operand, Operator, Value, refs_in
-from ssdsl.model.memory.saved_tensors import Saved
+from ssdsl.model.memory.saved_tensors import Saved, operands_of
 from ssdsl.model.memory.storage import local_strides
 from ssdsl.record import Record
 
@@ -154,16 +154,16 @@ class Reader(Record):
 
         `x/y` is `x` if `y` requires a gradient, else nothing. A parameter without a tensor names nothing.
         """
-        inputs, outputs = [], []
+        inputs, outputs = list[str](), list[int]()
         for word in words.split():
             name, _, condition = word.partition("/")
             if condition and not self.requires_grad(condition):
                 continue
             if name.startswith("result"):
-                outputs.append(self.operator.outputs[int(name.removeprefix("result") or 0)].value)
+                outputs.append(int(name.removeprefix("result") or 0))
             else:
                 inputs += [o.value for o in self.operands(name)]
-        return Saved(tuple(dict.fromkeys(inputs)), tuple(dict.fromkeys(outputs)))
+        return Saved(operands_of(self.operator, inputs), tuple(dict.fromkeys(outputs)))
 
     def argument(self, name: str) -> Any:
         """An argument by its parameter's name, or its default."""

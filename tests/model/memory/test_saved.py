@@ -135,7 +135,7 @@ def by_table(operator: Operator, graph: Graph, cuts: tuple[Split, ...] = ()) -> 
     sizes = [d.size // math.prod(c.parts for c in cuts if c.dim == i) for i, d in enumerate(operator.dims)]
     found = saved(operator, graph, sizes)
     views = aliases(operator, graph.storages)
-    values = {views.get(v, v) for v in (*found.inputs, *found.outputs)}
+    values = {views.get(v, v) for v in found.values(operator)}
     return values, sum(e.size_bytes for e in found.extras)
 
 
@@ -255,7 +255,7 @@ def test_a_whole_model_keeps_what_the_table_says(name: str) -> None:
     truth = {n for n, p in made.items() if p in storage and p not in given_memory}
     places = graph.storages
     calls = [(o, saved(o, graph)) for o in graph.operators]
-    roots = {places[v].root for _, s in calls for v in (*s.inputs, *s.outputs)}
+    roots = {places[v].root for o, s in calls for v in s.values(o)}
     assert {
         n for n in made if places[n].root in roots and graph.values[places[n].root].origin is Origin.OPERATOR
     } == truth
