@@ -144,14 +144,9 @@ def _device(
 
 def _mfu(program: Program, cluster: Cluster, flops: int, step: float) -> float | None:
     """The share of all devices' peak that a step reaches, in the dtype of most of the arithmetic; None without any."""
-    by_dtype: dict[str, int] = {}
-    for operator in program.graph.operators:
-        if operator.outputs:
-            dtype = program.graph.values[operator.outputs[0].value].dtype
-            by_dtype[dtype] = by_dtype.get(dtype, 0) + operator.flops
     if not step or not flops:
         return None
-    dtype = max(by_dtype, key=lambda d: by_dtype[d])
+    dtype = program.graph.main_dtype
     sharing = cluster.sharing(program.plan.devices)
     peak = sum(cluster.device(rank).peak_flops(dtype) for rank in range(program.plan.devices)) / sharing
     return flops / (step * peak)

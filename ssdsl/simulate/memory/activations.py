@@ -190,7 +190,7 @@ class _Function:
             for name, var in facts.variables(function).items()
         }
         self.made = {v.name for op in function.operators() for v in op.results}
-        self.base = views_of(function, facts.operators, facts.places)
+        self.base = views_of(function, facts.program.graph)
         moved = [i for i in function.body() if isinstance(i, Conversion)]
         self.moved = {i.result.name for i in moved}
         self.again = {str(i.result.name): i.source for i in moved if i.again}

@@ -116,7 +116,7 @@ class Fusion:
         return Launch(tuple(ops), tuple(reads), writes, tuple(kept), tuple(extras))
 
     def _is_view(self, op: OpPart) -> bool:
-        seen = views_in(op, self.facts.operators[op.operator], self.facts.places)
+        seen = views_in(op, self.facts.program.graph)
         return all(v.name in seen for v in op.results)
 
     def _may_fuse(self, op: OpPart) -> bool:
