@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ssdsl.ir.program import Action
 from ssdsl.record import Record
@@ -120,7 +121,10 @@ class Stall(NamedTuple):
         return min(self.end, max(self.start, self.left)), self.end
 
 
-@dataclass(slots=True)
+OfRole = TypeVar("OfRole", bound=Interval[Any] | Stall)
+
+
+@dataclass
 class Trace(Generic[Cost]):
     """The result of an execution. `flows` are pairs of positions in `intervals`: a message where it is sent, and where
     it arrives. `stalls` are in an order in which each comes after those that delayed it; `ended` are the roles'
@@ -130,6 +134,19 @@ class Trace(Generic[Cost]):
     flows: list[tuple[int, int]] = field(default_factory=list)
     stalls: list[Stall] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
+
+    @cached_property
+    def ran(self) -> list[list[Interval[Cost]]]:
+        """The intervals of each role, once all roles have ended."""
+        return by_role(self.intervals, len(self.ended))
+
+
+def by_role(found: Sequence[OfRole], roles: int) -> list[list[OfRole]]:
+    """The intervals, or the stalls, of each role."""
+    own: list[list[OfRole]] = [[] for _ in range(roles)]
+    for x in found:
+        own[x.role].append(x)
+    return own
 
 
 # -- the engine --------------------------------------------------------------------------------------------------------

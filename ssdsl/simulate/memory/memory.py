@@ -17,7 +17,7 @@ from ssdsl.ir.comm import AllGather, Exchange, Narrow, Step, Transfer
 from ssdsl.ir.execute import ActionPart
 from ssdsl.ir.function import Backward, Conversion, Function, FunctionInput, OpPart, Prologue, results_of
 from ssdsl.ir.parts import parts_read
-from ssdsl.ir.program import At, Compute, Free, Program, Role, Start, Wait
+from ssdsl.ir.program import At, Compute, Free, Program, Role, Start, Wait, on_devices
 from ssdsl.ir.value import Name, Var
 from ssdsl.model.graph import ITEMSIZE, Origin
 from ssdsl.plan.plan import Phase
@@ -25,7 +25,7 @@ from ssdsl.record import Record
 from ssdsl.simulate.memory.activations import Activations
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes, size_bytes
-from ssdsl.simulate.run import Interval, Trace, by_role
+from ssdsl.simulate.run import Interval, Trace
 from ssdsl.simulate.timeline import Memory
 
 PARTS = ("weights", "gradients", "optimizer", "inputs", "activations", "transfers", "scratch")
@@ -35,7 +35,7 @@ Change = tuple[float, int, str]  # a moment, and the bytes of a part that are al
 def memories(program: Program, trace: Trace, activations: Activations, capacity: list[int | None]) -> list[Memory]:
     """The memory of one device of each role."""
     found, inputs, gradients = [], Inputs(activations.facts), Gradients(activations.facts)
-    for r, (role, ran) in enumerate(zip(program.roles, by_role(trace.intervals, len(program.roles)), strict=True)):
+    for r, (role, ran) in enumerate(zip(program.roles, trace.ran, strict=True)):
         live = _Liveness(program, activations, gradients)
         live.run(role, ran)
         state = state_of(program, activations.facts.state, role, _by_weight(program, live.learned))
@@ -68,7 +68,7 @@ def state_of(program: Program, state: StatePrecision, role: Role, learned: Mappi
         if times := [learned[w] for w in flat.weights if w in learned]:
             held = flat.elements_over(flat.sharded.grads)
             yield min(times), held * state.gradient_bytes(flat.dtype), "gradients"
-    others = (p for p in program.params_of(role) if not p.trained)
+    others = on_devices(role, [p for p in program.params if not p.trained])
     yield 0.0, sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in others), "weights"
 
 
@@ -90,7 +90,8 @@ def _by_weight(program: Program, learned: Mapping[int, float]) -> dict[str, floa
 
 # -- activations and messages ------------------------------------------------------------------------------------------
 
-SlotPart = tuple[str, At]  # a value's slot, and the coordinates of a part of it in time
+Part = tuple[int, At, bool]  # of a message: what a `Wait` says
+SlotPart = tuple[str, At]  # of a value in a slot: what a `Free` says
 
 
 class _Slot(Record):
@@ -148,8 +149,10 @@ class _Liveness:
     def run(self, role: Role, ran: Sequence[Interval]) -> None:
         """Adds the changes of memory of the role's actions, in their order."""
         tasks = (x for x in ran if isinstance(x.action, Compute))
-        sent = {x.action[:3]: x for x in ran if isinstance(x.action, Start) and x.part is ActionPart.SENT}
-        arrived = {x.action[:3]: x for x in ran if isinstance(x.action, Start) and x.part is ActionPart.RECEIVED}
+        sent, arrived = dict[Part, Interval](), dict[Part, Interval]()
+        for x in ran:
+            if isinstance(x.action, Start):
+                (sent if x.part is ActionPart.SENT else arrived)[x.action[:3]] = x
         self.freed.update(a for a in role.actions if isinstance(a, Free))
         start = end = now = 0.0  # the last task or message; `now` is the time at which the role posts what follows
         for action in role.actions:
