@@ -4,6 +4,7 @@ Storages are counted, not tensors: a view keeps the whole storage that it looks 
 operators keep counts once. Recomputed sections keep what enters them; the rest exists while their backward runs.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -127,18 +128,21 @@ class Activations:
     def _buckets(self, function: Function) -> Iterator[tuple[int, bool] | None]:
         """The buckets of each parameter. Halves of a backward fill none: those are filled when they are reduced."""
         numbers: dict[int, int] = {}
+        flats = self._reduced[function.submesh]
         for parameter in function.parameters:
-            flat = self._reduced.get((parameter.var.name.value, function.submesh))
+            flat = flats.get(parameter.var.name.value)
             if flat is None or parameter.var.gradient is None or function.backward is not Backward.WHOLE:
                 yield None
             else:
                 yield numbers.setdefault(flat.number, len(numbers)), bool(flat.completion.each)
 
     @cached_property
-    def _reduced(self) -> dict[tuple[str, Submesh], FlatParam]:
-        """The flat parameters whose gradients are reduced as a whole, by their weights."""
-        flats = [f for f in self.facts.program.flats if not f.sharded.weights and is_reduced(f)]
-        return {(weight, flat.submesh): flat for flat in flats for weight in flat.weights}
+    def _reduced(self) -> defaultdict[Submesh, dict[str, FlatParam]]:
+        """The flat parameters whose gradients are reduced as a whole, by their submesh and weights."""
+        found: defaultdict[Submesh, dict[str, FlatParam]] = defaultdict(dict)
+        for flat in (f for f in self.facts.program.flats if not f.sharded.weights and is_reduced(f)):
+            found[flat.submesh].update(dict.fromkeys(flat.weights, flat))
+        return found
 
     def _is_held(self, given: FunctionInput, function: Function) -> bool:
         """Whether an input is a value that another function of these devices keeps already."""

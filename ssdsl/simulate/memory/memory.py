@@ -163,8 +163,8 @@ class _Liveness:
                     now = end
                     self._task(action, start, end)
                 case Start():
-                    journey = sent.get(action[:3])
-                    self._message(action, journey, arrived.get(action[:3]), now)
+                    journey = sent.get(part := action[:3])
+                    self._message(action, journey, arrived.get(part), now)
                     end = end if journey is None else journey.end
                 case Wait() if action.gradient:
                     self.awaited.append(arrived[action])
@@ -185,10 +185,9 @@ class _Liveness:
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
     def _task(self, task: Compute, start: float, end: float) -> None:
-        function, at = self.program.functions[task.function], task.at
-        kept = self.activations.of(function, at)
-        slots = [((function.outputs[number].slot, at), size) for number, size in kept.lent]
-        lent = {slot: size for slot, size in slots if slot in self.freed}
+        function, at, freed = self.program.functions[task.function], task.at, self.freed
+        kept, out = self.activations.of(function, at), function.outputs
+        lent = {slot: size for number, size in kept.lent if (slot := (out[number].slot, at)) in freed}
         scratch = kept.gathered_bytes
         for journey in self.awaited:
             self._change(start, -_sent_bytes(journey), "transfers")
