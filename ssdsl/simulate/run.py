@@ -64,9 +64,9 @@ def _cached(program: Program, costs: Costs) -> Callable[[int, Action], Cost]:
                 key = action.message, action.gradient
             case _:
                 key = r, action
-        if key not in found:
-            found[key] = costs.of(action, program.roles[r])
-        return found[key]
+        if (known := found.get(key)) is None:
+            known = found[key] = costs.of(action, program.roles[r])
+        return known
 
     return cost
 
