@@ -186,20 +186,20 @@ class _Execution(Generic[Cost]):
     def all(self) -> Trace[Cost]:
         """Runs all roles to their ends. Raises InternalError if some never reach them."""
         while self.ready:
-            self._go(heapq.heappop(self.ready)[1])
+            self._run_from(heapq.heappop(self.ready)[1])
         if blocked := self._blocked():
             raise InternalError(self._cycle(blocked))
         self.trace.ended = self.clock
         return self.trace
 
-    def _go(self, r: int) -> None:
-        """Runs a role until it has to wait, or another one is behind it."""
-        own, ready, clock, position = self.steps.of_role[r], self.ready, self.clock, self.position
-        while position[r] < len(own):
+    def _run_from(self, r: int) -> None:
+        """Runs a role until it has to wait, or has ended; whenever another one is behind it, that one takes its place."""
+        ready, clock, position, of_role = self.ready, self.clock, self.position, self.steps.of_role
+        while position[r] < len(of_role[r]):
             if ready and ready[0][0] < clock[r]:
-                heapq.heappush(ready, (clock[r], r))
-                return
-            match own[position[r]]:
+                r = heapq.heapreplace(ready, (clock[r], r))[1]
+                continue
+            match of_role[r][position[r]]:
                 case Meet() as step:
                     woken = self._meet(r, step)
                 case Post() as step:
