@@ -193,7 +193,7 @@ class _Execution(Generic[Cost]):
         return self.trace
 
     def _run_from(self, r: int) -> None:
-        """Runs a role until it has to wait, or has ended; whenever another one is behind it, that one takes its place."""
+        """Runs a role until it has to wait or has ended; when another one is behind it, that one takes its place."""
         ready, clock, position, of_role = self.ready, self.clock, self.position, self.steps.of_role
         while position[r] < len(of_role[r]):
             if ready and ready[0][0] < clock[r]:
