@@ -80,7 +80,7 @@ def state_bytes(
 
 
 def _by_weight(program: Program, learned: Mapping[int, float]) -> dict[str, float]:
-    """The first of the times at which functions have `learned` each of their weights."""
+    """By weight, the first time at which a function has `learned` its gradient."""
     found: dict[str, float] = {}
     for number, time in learned.items():
         for weight in (p.var.name.value for p in program.functions[number].parameters):
@@ -134,7 +134,12 @@ class Gradients(dict[int, dict[At, list[tuple[SlotPart, int]]]]):
 
 @dataclass(slots=True)
 class _Liveness:
-    """The memory of values on one role, from the intervals of its tasks and messages."""
+    """The memory of values on one role, from the intervals of its tasks and messages.
+
+    `learned` has, by function, the time from which the gradients of its weights are counted as state: the end of its
+    first backward, because until then they are counted with that task; for a backward in halves the start of its first
+    weights' half.
+    """
 
     program: Program
     activations: Activations
