@@ -6,10 +6,12 @@ one link travel in the order in which they become ready.
 """
 
 import heapq
-from collections.abc import Callable, Hashable
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ssdsl.ir.program import Action
 from ssdsl.record import Record
@@ -58,11 +60,6 @@ class Post(NamedTuple):
     targets: Roles
     lane: Hashable = None
     blocks: bool = False
-
-    @property
-    def is_collective(self) -> bool:
-        """Whether all roles send and all receive."""
-        return self.sources == self.targets
 
 
 class Await(NamedTuple):
@@ -124,7 +121,10 @@ class Stall(NamedTuple):
         return min(self.end, max(self.start, self.left)), self.end
 
 
-@dataclass(slots=True)
+OfRole = TypeVar("OfRole", bound=Interval[Any] | Stall)
+
+
+@dataclass
 class Trace(Generic[Cost]):
     """The result of an execution. `flows` are pairs of positions in `intervals`: a message where it is sent, and where
     it arrives. `stalls` are in an order in which each comes after those that delayed it; `ended` are the roles'
@@ -134,6 +134,19 @@ class Trace(Generic[Cost]):
     flows: list[tuple[int, int]] = field(default_factory=list)
     stalls: list[Stall] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
+
+    @cached_property
+    def ran(self) -> list[list[Interval[Cost]]]:
+        """The intervals of each role, once all roles have ended."""
+        return by_role(self.intervals, len(self.ended))
+
+
+def by_role(found: Sequence[OfRole], roles: int) -> list[list[OfRole]]:
+    """The intervals, or the stalls, of each role."""
+    own: list[list[OfRole]] = [[] for _ in range(roles)]
+    for x in found:
+        own[x.role].append(x)
+    return own
 
 
 # -- the engine --------------------------------------------------------------------------------------------------------
@@ -163,51 +176,48 @@ class _Execution(Generic[Cost]):
         self.steps, self.cost = steps, cost
         count = len(steps.of_role)
         self.clock, self.position = [0.0] * count, [0] * count
-        self.meetings: dict[Hashable, dict[int, float]] = {}
-        self.exchanges: dict[Hashable, _Exchange[Cost]] = {}
-        self.free: dict[tuple[Hashable, int], float] = {}  # by the end of a role's link, or a lane of collectives
+        self.meetings: defaultdict[Hashable, dict[int, float]] = defaultdict(dict)
+        self.exchanges: defaultdict[Hashable, _Exchange[Cost]] = defaultdict(_Exchange)
+        # when a link is free that comes to a role, by lane (None: of messages), or that goes "out" of it
+        self.free: defaultdict[tuple[Hashable, int], float] = defaultdict(float)
         self.ready = [(0.0, r) for r in range(count)]  # a heap, by clock
         self.trace: Trace[Cost] = Trace()
 
     def all(self) -> Trace[Cost]:
         """Runs all roles to their ends. Raises InternalError if some never reach them."""
         while self.ready:
-            _, r = heapq.heappop(self.ready)
-            self._go(r)
-        if any(self._next(r) is not None for r in range(len(self.steps.of_role))):
-            raise InternalError(self._cycle())
+            self._run_from(heapq.heappop(self.ready)[1])
+        if blocked := self._blocked():
+            raise InternalError(self._cycle(blocked))
         self.trace.ended = self.clock
         return self.trace
 
-    def _go(self, r: int) -> None:
-        """Runs a role until it has to wait, or another one is behind it."""
-        while (step := self._next(r)) is not None:
-            if self.ready and self.ready[0][0] < self.clock[r]:
-                heapq.heappush(self.ready, (self.clock[r], r))
-                return
-            match step:
-                case Meet():
+    def _run_from(self, r: int) -> None:
+        """Runs a role until it has to wait or has ended; when another one is behind it, that one takes its place."""
+        ready, clock, position, of_role = self.ready, self.clock, self.position, self.steps.of_role
+        while position[r] < len(of_role[r]):
+            if ready and ready[0][0] < clock[r]:
+                r = heapq.heapreplace(ready, (clock[r], r))[1]
+                continue
+            match of_role[r][position[r]]:
+                case Meet() as step:
                     woken = self._meet(r, step)
-                case Post():
+                case Post() as step:
                     woken = self._post(r, step)
-                case Await():
+                case Await() as step:
                     woken = self._await(r, step)
             if woken is None:
                 return
             for other in woken:
-                heapq.heappush(self.ready, (self.clock[other], other))
+                heapq.heappush(ready, (clock[other], other))
 
-    def _next(self, r: int) -> Step | None:
-        own = self.steps.of_role[r]
-        return own[self.position[r]] if self.position[r] < len(own) else None
-
-    def _meet(self, r: int, step: Meet) -> list[int] | None:
+    def _meet(self, r: int, step: Meet) -> Sequence[int] | None:
         """A collective: it starts when its last role has arrived, and takes as long as its slowest role. None: the role
         has to wait for others."""
-        if step.roles == (r,):
+        if len(step.roles) == 1:
             self._run(r, step, self.clock[r], self.cost(r, step.action))
-            return []
-        here = self.meetings.setdefault(step.key, {})
+            return ()
+        here = self.meetings[step.key]
         here[r] = self.clock[r]
         if len(here) < len(step.roles):
             return None
@@ -222,20 +232,21 @@ class _Execution(Generic[Cost]):
         return [m for m in step.roles if m != r]
 
     def _run(self, r: int, step: Meet, start: float, cost: Cost) -> None:
-        self.clock[r] = start + cost.time_s
+        self.clock[r] = end = start + cost.time_s
         self.position[r] += 1
-        self.trace.intervals.append(Interval(r, step.action, start, self.clock[r], cost))
+        self.trace.intervals.append(Interval(r, step.action, start, end, cost))
 
-    def _post(self, r: int, step: Post) -> list[int]:
-        exchange = self.exchanges.setdefault(step.key, _Exchange())
-        exchange.posted[r] = self.clock[r]
+    def _post(self, r: int, step: Post) -> Sequence[int]:
+        exchange = self.exchanges[step.key]
+        posted = exchange.posted
+        posted[r] = self.clock[r]
         self.position[r] += 1
         if step.blocks and r in step.sources:
             self.clock[r] += self.cost(r, step.action).time_s
-        if any(s not in exchange.posted for s in step.sources):
-            return []
+        if not all(map(posted.__contains__, step.sources)):
+            return ()
         for target in step.targets:
-            if target in exchange.posted and target not in exchange.journeys:
+            if target in posted and target not in exchange.journeys:
                 exchange.journeys[target] = self._travel(step, target, exchange)
         woken, exchange.waiting = exchange.waiting, []
         return woken
@@ -243,43 +254,49 @@ class _Execution(Generic[Cost]):
     def _travel(self, step: Post, target: int, exchange: _Exchange[Cost]) -> Interval[Cost]:
         """The journey to a target: it starts once all sources have posted, the links are free, and the target will have
         posted when the first byte arrives. A message's journeys to several targets leave together."""
-        source, cost = step.sources[0], self.cost(target, step.action)
-        latency = cost.latency_s
-        links: list[tuple[Hashable, int]] = [(step.lane, target)] if step.is_collective else [("in", target)]
-        if exchange.left is None and not step.is_collective:
-            links += [("out", s) for s in step.sources]
-        ready = max(exchange.posted[s] for s in step.sources) if exchange.left is None else exchange.left
-        start = max(ready, exchange.posted[target] - latency, *(self.free.get(link, 0.0) for link in links))
+        posted, intervals, cost = exchange.posted, self.trace.intervals, self.cost(target, step.action)
+        is_message, latency, links = step.sources != step.targets, cost.latency_s, [(step.lane, target)]
+        if exchange.left is None:
+            ready = max([posted[s] for s in step.sources])
+            links += [("out", s) for s in step.sources if is_message]
+        else:
+            ready = exchange.left
+        start = max(ready, posted[target] - latency, *[self.free[link] for link in links])
         end = start + cost.time_s
-        exchange.left = start if exchange.left is None else exchange.left
-        self.free.update(dict.fromkeys(links, end))
+        for link in links:
+            self.free[link] = end
+        if exchange.left is None:
+            exchange.left = start
+        if is_message:
+            self.trace.flows.append((len(intervals), len(intervals) + 1))
+            intervals.append(Interval(step.sources[0], step.action, start, end, cost, ActionPart.SENT))
         journey = Interval(target, step.action, start + latency, end + latency, cost, ActionPart.RECEIVED)
-        if not step.is_collective:
-            self.trace.flows.append((len(self.trace.intervals), len(self.trace.intervals) + 1))
-            self.trace.intervals.append(Interval(source, step.action, start, end, cost, ActionPart.SENT))
-        self.trace.intervals.append(journey)
+        intervals.append(journey)
         return journey
 
-    def _await(self, r: int, step: Await) -> list[int] | None:
-        exchange = self.exchanges.setdefault(step.key, _Exchange())
-        journey = exchange.journeys.get(r)
-        if journey is None:
+    def _await(self, r: int, step: Await) -> Sequence[int] | None:
+        exchange, now = self.exchanges[step.key], self.clock[r]
+        if (journey := exchange.journeys.get(r)) is None:
             exchange.waiting.append(r)
             return None
-        if journey.end > self.clock[r]:
+        if journey.end > now:
             last = max(step.sources, key=lambda s: exchange.posted[s])
             came, left = exchange.posted[last], journey.start - journey.cost.latency_s
-            self.trace.stalls.append(Stall(r, step.action, self.clock[r], journey.end, last, came, left))
+            self.trace.stalls.append(Stall(r, step.action, now, journey.end, last, came, left))
             self.clock[r] = journey.end
         self.position[r] += 1
-        return []
+        return ()
 
     # -- deadlock ------------------------------------------------------------------------------------------------------
 
-    def _cycle(self) -> str:
+    def _blocked(self) -> dict[int, Step]:
+        """The roles that have not reached their ends, with the steps in which they wait."""
+        steps = enumerate(zip(self.steps.of_role, self.position, strict=True))
+        return {r: own[position] for r, (own, position) in steps if position < len(own)}
+
+    def _cycle(self, waiting: Mapping[int, Step]) -> str:
         """The message of a deadlock: the chain of roles that wait for each other, until a role repeats, or one is done
         without that step."""
-        waiting = {r: step for r in range(len(self.steps.of_role)) if (step := self._next(r)) is not None}
         missing = {r: min(self._missing(step), default=r) for r, step in waiting.items()}
         path: list[int] = []
         role = min(waiting)

@@ -5,7 +5,6 @@ al. 2020) shards the state of a flat parameter over some axes of the mesh.
 """
 
 import math
-from collections import Counter
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
@@ -165,8 +164,8 @@ class Completion(NamedTuple):
     def is_background(self) -> bool:
         """Whether the steps of `once` run while tasks go on: they are one all_reduce, maybe of a part of the gradient.
         A reduce_scatter blocks where it starts."""
-        kinds = Counter(map(type, self.once))
-        return kinds[AllReduceGrads] == 1 and not kinds[ReduceScatterGrads]
+        kinds = [type(step) for step in self.once]
+        return kinds.count(AllReduceGrads) == 1 and ReduceScatterGrads not in kinds
 
     @property
     def awaited(self) -> tuple[GatherGrads, ...]:

@@ -198,11 +198,11 @@ class Program(Record):
 
     def params_of(self, role: Role) -> tuple[Param, ...]:
         """The weights and buffers of a role's devices."""
-        return _on_devices(role, self.params)
+        return on_devices(role, self.params)
 
     def flats_of(self, role: Role) -> tuple[FlatParam, ...]:
         """The flat parameters of a role's devices."""
-        return _on_devices(role, self.flats)
+        return on_devices(role, self.flats)
 
     def functions_of(self, role: Role) -> tuple[Function, ...]:
         """The functions that a role runs, in the order of their numbers."""
@@ -210,13 +210,13 @@ class Program(Record):
 
     def prologues_of(self, role: Role) -> tuple[Prologue, ...]:
         """The prologues that a role's devices run."""
-        return _on_devices(role, self.prologues)
+        return on_devices(role, self.prologues)
 
 
 Placed = TypeVar("Placed", Param, FlatParam, Prologue)
 
 
-def _on_devices(role: Role, things: Sequence[Placed]) -> tuple[Placed, ...]:
+def on_devices(role: Role, things: Sequence[Placed]) -> tuple[Placed, ...]:
     """The things on a role's devices: fast for thousands of them on few submeshes."""
     submeshes = {id(thing.submesh): thing.submesh for thing in things}
     here = {number for number, submesh in submeshes.items() if role.is_in(submesh)}

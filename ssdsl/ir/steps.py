@@ -11,6 +11,7 @@ from ssdsl.ir.param import AllReduceGrads, CompletionStep, FlatParam, ReduceScat
 from ssdsl.ir.program import (
     Action,
     Compute,
+    FlatAction,
     Free,
     GatherParam,
     Members,
@@ -22,6 +23,7 @@ from ssdsl.ir.program import (
     Wait,
     WaitReduce,
 )
+from ssdsl.plan.plan import Phase
 
 
 def steps_of(
@@ -40,8 +42,8 @@ def steps_of(
     gradients are reduced where they are awaited, not in the background. With `blocks` a sender waits until it has sent.
     """
     found = _Translation(tuple(roles), functions, messages, flats, meets, overlaps, blocks)
-    steps = tuple(tuple(s for a in role.actions for s in found.steps(r, a)) for r, role in enumerate(roles))
-    return Steps(tuple(r.name for r in roles), steps, found.describe)
+    of_role = tuple(tuple(found.of(r, role.actions)) for r, role in enumerate(roles))
+    return Steps(tuple(r.name for r in roles), of_role, found.describe)
 
 
 @dataclass(slots=True)
@@ -54,58 +56,58 @@ class _Translation:
     overlaps: bool
     blocks: bool
     members: Members = field(init=False)
-    _runs: list[Roles] = field(init=False)  # by function
-    _scattered: dict[tuple[int, int], int] = field(default_factory=dict)  # so far, by role and flat parameter
+    _together: dict[tuple[int, Phase], Roles] = field(default_factory=dict)  # by function; () if they do not meet
 
     def __post_init__(self) -> None:
         self.members = Members(self.roles)
-        self._runs = [self.members[f.submesh] for f in self.functions]
 
-    def steps(self, r: int, action: Action) -> Iterator[Step]:
-        """Yields the steps of an action of role number `r`: none for a drop, or a reduction that exchanges nothing."""
-        match action:
-            case Compute():
-                members = self._runs[action.function]
-                yield Meet(action, action, members if len(members) > 1 and self.meets(action) else (r,))
-            case Start():
-                yield self._start(action)
-            case Wait():
-                key = action.message, action.at, action.gradient
-                yield Await(action, key, self.members.ends(self.messages[action.message], action.gradient)[0])
-            case ScatterGrads():
-                yield from self._scatter(r, action)
-            case StartReduce():
-                yield from self._start_reduce(action)
-            case WaitReduce():
-                yield from self._wait_reduce(r, action)
-            case GatherParam():
-                yield Meet(action, action, self.members[self.flats[action.flat].submesh])
-            case Update():
-                yield Meet(action, action, (r,))
-            case Free():
-                pass
-            case _:
-                assert_never(action)
+    def of(self, r: int, actions: Sequence[Action]) -> Iterator[Step]:
+        """Yields the steps of role number `r`. A drop has none, nor has a reduction that exchanges nothing."""
+        for action in actions:
+            match action:
+                case Compute():
+                    yield Meet(action, action, self._meeting(action) or (r,))
+                case Start():
+                    sources, targets = self._ends(action)
+                    yield Post(action, action[:3], sources, targets, None, self.blocks)
+                case Wait():
+                    yield Await(action, action, self._ends(action)[0])
+                case Free():
+                    pass
+                case Update():
+                    yield Meet(action, action, (r,))
+                case GatherParam():
+                    yield Meet(action, action, self._devices(action))
+                case ScatterGrads():  # a meeting, as parts go to their owners at once
+                    if travels(self.flats[action.flat].completion.each):
+                        yield Meet(action, action, self._devices(action))
+                case StartReduce():
+                    yield from self._start_reduce(action)
+                case WaitReduce():
+                    yield from self._wait_reduce(r, action)
+                case _:
+                    assert_never(action)
 
-    def _start(self, action: Start) -> Step:
-        sources, targets = self.members.ends(self.messages[action.message], action.gradient)
-        key = action.message, action.at, action.gradient
-        return Post(action, key, sources, targets, blocks=self.blocks)
+    def _meeting(self, task: Compute) -> Roles:
+        """The roles that run a task together; none if each of them runs it by itself."""
+        key = task.function, task.phase
+        if key not in self._together:
+            roles = self.members[self.functions[task.function].submesh]
+            self._together[key] = roles if len(roles) > 1 and self.meets(task) else ()
+        return self._together[key]
+
+    def _ends(self, action: Start | Wait) -> tuple[Roles, Roles]:
+        return self.members.ends(self.messages[action.message], action.gradient)
 
     # -- gradients -----------------------------------------------------------------------------------------------------
 
-    def _scatter(self, r: int, action: ScatterGrads) -> Iterator[Step]:
-        """A reduction behind a backward: a meeting, as parts go to their owners at once."""
-        flat = self.flats[action.flat]
-        times = self._scattered[r, action.flat] = self._scattered.get((r, action.flat), 0) + 1
-        if travels(flat.completion.each):
-            yield Meet(action, (action, times), self.members[flat.submesh])
+    def _devices(self, action: FlatAction) -> Roles:
+        return self.members[self.flats[action.flat].submesh]
 
     def _start_reduce(self, action: StartReduce) -> Iterator[Step]:
         """The start of the last reduction: a post, which travels while tasks go on, or a meeting if it does not run in
         the background."""
-        flat = self.flats[action.flat]
-        members = self.members[flat.submesh]
+        flat, members = self.flats[action.flat], self._devices(action)
         if not travels(flat.completion.once):
             return
         if not flat.completion.is_background:
@@ -116,8 +118,7 @@ class _Translation:
     def _wait_reduce(self, r: int, action: WaitReduce) -> Iterator[Step]:
         """The wait for a reduction; then a meeting: of the roles that gather the sum, or for a tied weight of all that
         have a copy, to sum these."""
-        flat = self.flats[action.flat]
-        members = self.members[flat.submesh]
+        flat, members = self.flats[action.flat], self._devices(action)
         if flat.completion.is_background:
             start = StartReduce(action.flat)
             yield Await(action, start, members) if self.overlaps else Meet(start, start, members)

@@ -108,7 +108,7 @@ class Size(Record):
     @property
     def mean(self) -> int:
         """The mean size over the parts, rounded up."""
-        return self.known * math.prod(v.mean for v in self.uneven)
+        return self.known * math.prod([v.mean for v in self.uneven])
 
     def at(self, part: Mapping[Coordinate, int]) -> "Size":
         """The size for a part along some of the coordinates."""
@@ -133,4 +133,4 @@ class Var(Record):
     @property
     def elements(self) -> int:
         """The elements of the local tensor; the mean if parts are unequal."""
-        return math.prod(s.mean for s in self.shape)
+        return math.prod([s.mean for s in self.shape])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ssdsl.model.constant import Constant
 from ssdsl.model.dims.window import Window
 from ssdsl.model.discover.found import FoundRule
-from ssdsl.model.memory.storage import Storage
+from ssdsl.model.memory.storage import Storage, aliases
 from ssdsl.record import Record
 
 if TYPE_CHECKING:
@@ -370,7 +370,23 @@ class Graph:
                 found.update(o.value for o in operator.inputs if self.values[o.value].differentiable)
         return frozenset(found)
 
-    @property
+    @cached_property
+    def views(self) -> dict[str, dict[str, str]]:
+        """The outputs of operators that are views, each with the input that it is a view of; by operator that has
+        some."""
+        found = ((operator.name, aliases(operator, self.storages)) for operator in self.operators)
+        return {name: views for name, views in found if views}
+
+    @cached_property
+    def main_dtype(self) -> str:
+        """The dtype of most of the arithmetic."""
+        found: dict[str, int] = {}
+        for operator in (o for o in self.operators if o.outputs):
+            dtype = self.values[operator.outputs[0].value].dtype
+            found[dtype] = found.get(dtype, 0) + operator.flops
+        return max(found, key=lambda dtype: found[dtype])
+
+    @cached_property
     def step_flops(self) -> int:
         """FLOPs of a training step: the forward, and twice that for backward where there is a gradient; no
         recomputation."""

@@ -5,78 +5,79 @@ it is ahead of the device, and what it starts waits for no computation: the devi
 is a buffer for it, and no message before it in its lane.
 """
 
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from functools import cache
 
 from ssdsl.ir.comm import Transfer, functions_of
 from ssdsl.ir.program import Action, Compute, End, Program, Role, Start, Wait
 from ssdsl.record import replace
 
+Carried = tuple[int, bool]  # a message's number, and whether it carries a gradient
+Lane = deque[Start]
+
 
 def roles_of_devices(program: Program) -> tuple[Role, ...]:
     """The roles, with their actions in the order in which their devices carry them out."""
-    return tuple(replace(r, actions=tuple(_Role(program).all(r.actions))) for r in program.roles)
+
+    @cache
+    def ahead(function: int) -> int:
+        return program.plan.ahead(op.operator for op in program.functions[function].operators())
+
+    return tuple(replace(r, actions=tuple(_Reordered(program, ahead, r.actions).actions)) for r in program.roles)
 
 
-@dataclass(slots=True)
-class _Way:
-    """A message, or its gradient, on one role. `lane` are the messages of its lane that are not posted yet. If the role
-    only receives it, `is_early`: then `buffers` more values of it may be received."""
+class _Reordered:
+    """The `actions` of a role in their new order. `lanes` are the messages of each lane that are not posted yet. Of a
+    message that the role only receives, `buffers` more values may be received."""
 
-    lane: deque[Start]
-    is_early: bool
-    buffers: int
-
-
-class _Role(dict[tuple[int, bool], _Way]):
-    """By message and direction, its `_Way` on a role; found at the first start."""
-
-    def __init__(self, program: Program) -> None:
-        super().__init__()
-        self.program = program
-        self.lanes: dict[tuple[int, bool], deque[Start]] = {}
-
-    def all(self, actions: tuple[Action, ...]) -> Iterator[Action]:
-        """Yields the actions in their new order."""
+    def __init__(self, program: Program, ahead: Callable[[int], int], actions: Iterable[Action]) -> None:
+        self.program, self.ahead = program, ahead
+        self.actions: list[Action] = []
+        self.buffers: dict[Carried, int] = {}
+        self.lane_of: dict[Carried, Lane] = {}
+        self.lanes: defaultdict[tuple[int, bool], Lane] = defaultdict(deque)
         for action in actions:
             if isinstance(action, Start):
-                self._way(action).lane.append(action)
-        awaited: list[_Way] = []  # what the next task reads
-        yield from self._early()
-        for action in actions:
-            if isinstance(action, Start):
-                lane = self[action.message, action.gradient].lane
-                if lane and lane[0] is action:
-                    yield self._post(lane)
-                    yield from self._early()
-                continue
-            yield action
-            if isinstance(action, Wait):
-                awaited.append(self[action.message, action.gradient])
-            elif isinstance(action, Compute) and awaited:
-                for way in awaited:
-                    way.buffers += 1
-                awaited.clear()
-                yield from self._early()
+                self._lane(action).append(action)
+        self._post_early(self.lanes.values())
+        self._reorder(actions)
 
-    def _early(self) -> Iterator[Start]:
-        """Yields the receives at the front of lanes for which there is a buffer."""
-        for lane in self.lanes.values():
-            while lane and (way := self[lane[0].message, lane[0].gradient]).is_early and way.buffers > 0:
-                yield self._post(lane)
-
-    def _post(self, lane: deque[Start]) -> Start:
-        start = lane.popleft()
-        self[start.message, start.gradient].buffers -= 1
-        return start
-
-    def _way(self, start: Start) -> _Way:
-        key = start.message, start.gradient
-        if key not in self:
+    def _lane(self, start: Start) -> Lane:
+        carried = start.message, start.gradient
+        if carried not in self.lane_of:
             message = self.program.messages[start.message]
-            reader = self.program.functions[functions_of(message, start.gradient)[1]]
-            ahead = self.program.plan.ahead(o.operator for o in reader.operators())
-            lane = self.lanes.setdefault((message.lane, start.gradient), deque())
-            self[key] = _Way(lane, isinstance(message, Transfer) and start.end is End.RECEIVE, 1 + ahead)
-        return self[key]
+            self.lane_of[carried] = self.lanes[message.lane, start.gradient]
+            if isinstance(message, Transfer) and start.end is End.RECEIVE:
+                self.buffers[carried] = 1 + self.ahead(functions_of(message, start.gradient)[1])
+        return self.lane_of[carried]
+
+    def _reorder(self, actions: Iterable[Action]) -> None:
+        awaited: list[Carried] = []  # what the next task reads
+        for action in actions:
+            if isinstance(action, Start):
+                lane = self.lane_of[action.message, action.gradient]
+                if lane and lane[0] is action:
+                    self._post(lane)
+                    self._post_early((lane,))
+                continue
+            self.actions.append(action)
+            if isinstance(action, Wait) and (carried := (action.message, action.gradient)) in self.buffers:
+                awaited.append(carried)
+            elif isinstance(action, Compute) and awaited:
+                for carried in awaited:
+                    self.buffers[carried] += 1
+                awaited.clear()
+                self._post_early(self.lanes.values())
+
+    def _post_early(self, lanes: Iterable[Lane]) -> None:
+        """Posts the receives at the front of lanes for which there is a buffer."""
+        for lane in lanes:
+            while lane and self.buffers.get((lane[0].message, lane[0].gradient), 0) > 0:
+                self._post(lane)
+
+    def _post(self, lane: Lane) -> None:
+        start = lane.popleft()
+        self.actions.append(start)
+        if (carried := (start.message, start.gradient)) in self.buffers:
+            self.buffers[carried] -= 1

@@ -8,7 +8,6 @@ step depends on the number of roles, not of devices.
 """
 
 from collections.abc import Callable, Hashable
-from typing import TypeVar
 
 from ssdsl.ir import execute
 from ssdsl.ir.program import (
@@ -65,26 +64,17 @@ def _cached(program: Program, costs: Costs) -> Callable[[int, Action], Cost]:
                 key = action.message, action.gradient
             case _:
                 key = r, action
-        if key not in found:
-            found[key] = costs.of(action, program.roles[r])
-        return found[key]
+        if (known := found.get(key)) is None:
+            known = found[key] = costs.of(action, program.roles[r])
+        return known
 
     return cost
 
 
-REDUCING = (ScatterGrads, StartReduce, WaitReduce)
-OfRole = TypeVar("OfRole", Interval, execute.Stall)
-
-
-def by_role(intervals: list[OfRole], roles: int) -> list[list[OfRole]]:
-    """The intervals, or the stalls, of each role."""
-    found: list[list[OfRole]] = [[] for _ in range(roles)]
-    for x in intervals:
-        found[x.role].append(x)
-    return found
-
-
 # -- after the tasks ---------------------------------------------------------------------------------------------------
+
+
+REDUCING = (ScatterGrads, StartReduce, WaitReduce)
 
 
 class Epilogue(Record):
@@ -104,16 +94,15 @@ class Epilogue(Record):
         return sum(end - max(start, self.start) for start, end in self.reduces if end > self.start)
 
 
-def epilogues(program: Program, trace: Trace) -> list[Epilogue]:
+def epilogues(trace: Trace) -> list[Epilogue]:
     """The end of each role's step."""
-    roles = len(program.roles)
-    own = zip(by_role(trace.intervals, roles), by_role(trace.stalls, roles), trace.ended, strict=True)
-    return [_epilogue(ran, stalls, ended) for ran, stalls, ended in own]
+    own = zip(trace.ran, execute.by_role(trace.stalls, len(trace.ended)), trace.ended, strict=True)
+    return [_epilogue(intervals, stalls, ended) for intervals, stalls, ended in own]
 
 
 def _epilogue(intervals: list[Interval], stalls: list[execute.Stall], ended: float) -> Epilogue:
-    ran = [x for x in intervals if x.part is execute.ActionPart.RUN]
-    start = max((x.end for x in ran if isinstance(x.action, Compute)), default=0.0)
+    start = next((x.end for x in reversed(intervals) if isinstance(x.action, Compute)), 0.0)
+    ran = [x for x in intervals if x.part is execute.ActionPart.RUN and not isinstance(x.action, Compute)]
     gathered = sum(x.cost.time_s for x in ran if isinstance(x.action, GatherParam))
     reduces = [(x.start, x.end) for x in ran if isinstance(x.action, REDUCING)]
     reduces += [x.on_its_way for x in stalls if isinstance(x.action, WaitReduce)]

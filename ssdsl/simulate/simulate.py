@@ -17,7 +17,7 @@ from ssdsl.simulate.price.costs import Costs
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.roofline import Roofline
 from ssdsl.simulate.report import DeviceReport, Report, Traffic
-from ssdsl.simulate.run import Epilogue, Interval, Trace, by_role, epilogues, run
+from ssdsl.simulate.run import Epilogue, Interval, Trace, epilogues, run
 from ssdsl.simulate.shared_cores import on_cores
 from ssdsl.simulate.timeline import Memory
 from ssdsl.text.source import Source
@@ -79,16 +79,15 @@ def simulated(program: Program, cluster: Cluster, prices: Prices, costs: Costs |
         trace = on_cores(trace, [role.submesh.size for role in program.roles], costs.cores)
     capacity: list[int | None] = [capacity_bytes(program, role, cluster) for role in program.roles]
     memory = memories(program, trace, prices.activations, capacity)
-    return SimulatedStep(cluster, trace, epilogues(program, trace), memory)
+    return SimulatedStep(cluster, trace, epilogues(trace), memory)
 
 
 def report(step: SimulatedStep, program: Program, source: Source) -> Report:
     """The report of a simulated step; its timeline refers to the lines of the plan's text."""
     cluster, trace, ends = step.cluster, step.trace, step.ends
     step_s = max((e.end for e in ends), default=0.0)
-    ran = by_role(trace.intervals, len(program.roles))
     devices = tuple(
-        _device(role, cluster, ran[r], ends[r], step.memory[r], step_s)
+        _device(role, cluster, trace.ran[r], ends[r], step.memory[r], step_s)
         for r, role in enumerate(program.roles)
         if role.actions
     )
@@ -144,14 +143,9 @@ def _device(
 
 def _mfu(program: Program, cluster: Cluster, flops: int, step: float) -> float | None:
     """The share of all devices' peak that a step reaches, in the dtype of most of the arithmetic; None without any."""
-    by_dtype: dict[str, int] = {}
-    for operator in program.graph.operators:
-        if operator.outputs:
-            dtype = program.graph.values[operator.outputs[0].value].dtype
-            by_dtype[dtype] = by_dtype.get(dtype, 0) + operator.flops
     if not step or not flops:
         return None
-    dtype = max(by_dtype, key=lambda d: by_dtype[d])
+    dtype = program.graph.main_dtype
     sharing = cluster.sharing(program.plan.devices)
     peak = sum(cluster.device(rank).peak_flops(dtype) for rank in range(program.plan.devices)) / sharing
     return flops / (step * peak)

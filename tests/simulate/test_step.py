@@ -256,7 +256,7 @@ def test_gradients_travel_under_the_backward_where_devices_have_hands_free() -> 
     built = compiled("two_halves", BUCKETS, meta=True)
     (role,) = built.program.roles
     costs = roofline(ProgramIndex(built.program), "laptop")
-    (hidden,), (shown,) = (epilogues(built.program, run(built.program, costs, overlaps=o)) for o in (True, False))
+    (hidden,), (shown,) = (epilogues(run(built.program, costs, overlaps=o)) for o in (True, False))
     assert shown.reduce_s == pytest.approx(sum(costs.of(a, role).time_s for a in role.actions if is_reduction(a)))
     assert 0.1 * shown.reduce_s < hidden.reduce_s < 0.9 * shown.reduce_s
 

@@ -7,15 +7,14 @@ kernel of the runtime, so either all devices of a group keep the value, or none.
 is kept: otherwise both halves would gather it.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 from ssdsl.ir.comm import AllGather
 from ssdsl.ir.function import Backward, Conversion, Function, Instr, OpPart, Section, reads_of, saved_names
 from ssdsl.ir.value import Name
 from ssdsl.lower.functions.views import views_of
 from ssdsl.lower.lowering import Lowering
-from ssdsl.model.graph import Operator
-from ssdsl.model.memory.storage import Storage
+from ssdsl.model.graph import Graph
 from ssdsl.plan.plan import State
 from ssdsl.record import replace
 
@@ -28,22 +27,15 @@ def gather_again(lowering: Lowering) -> Lowering:
     frozen = frozenset(p.weight for p in lowering.params if not p.trained and p.weight in parted)
     if not asked and not frozen:
         return lowering
-    places, operators = lowering.graph.storages, lowering.graph.by_name
-    functions = tuple(_marked(f, asked, frozen, operators, places) for f in lowering.functions)
+    functions = tuple(_marked(f, asked, frozen, lowering.graph) for f in lowering.functions)
     return replace(lowering, functions=functions)
 
 
-def _marked(
-    function: Function,
-    asked: frozenset[str],
-    frozen: frozenset[str],
-    operators: Mapping[str, Operator],
-    places: Mapping[str, Storage],
-) -> Function:
+def _marked(function: Function, asked: frozenset[str], frozen: frozenset[str], graph: Graph) -> Function:
     if function.backward is not Backward.WHOLE:
         return function
     weights = {p.var.name for p in function.parameters if p.var.name.value in frozen}
-    base = views_of(function, operators, places)
+    base = views_of(function, graph)
     outputs = {base.get(o.name, o.name) for o in function.outputs}
     read = {base.get(n, n) for op in function.operators() for n in saved_names(op, op.saved)}
 
@@ -52,7 +44,7 @@ def _marked(
         return read - outputs - {base.get(n, n) for n in others}
 
     of_plan = kept_only(asked) if asked else set[Name]()
-    of_weights = kept_only(operators) if weights else set[Name]()
+    of_weights = kept_only(graph.by_name) if weights else set[Name]()
 
     def marked(instr: Instr) -> Instr:
         if not isinstance(instr, Conversion) or not _only_gathers(instr):

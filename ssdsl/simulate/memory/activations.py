@@ -4,9 +4,10 @@ Storages are counted, not tensors: a view keeps the whole storage that it looks 
 operators keep counts once. Recomputed sections keep what enters them; the rest exists while their backward runs.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import compress
 
 from ssdsl.ir.function import (
@@ -29,7 +30,7 @@ from ssdsl.record import Record, replace
 from ssdsl.simulate.memory.padded import padded_bytes
 from ssdsl.simulate.memory.within_backward import GradientBucket, WithinBackward
 from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes, is_reduced, size_bytes
-from ssdsl.simulate.price.fusion import Fusion, Launch, kept_of
+from ssdsl.simulate.price.fusion import Fusion, Launch
 
 Sizes = dict[str, int]  # bytes by storage
 Part = tuple[tuple[Coordinate, int], ...]
@@ -127,18 +128,21 @@ class Activations:
     def _buckets(self, function: Function) -> Iterator[tuple[int, bool] | None]:
         """The buckets of each parameter. Halves of a backward fill none: those are filled when they are reduced."""
         numbers: dict[int, int] = {}
+        flats = self._reduced[function.submesh]
         for parameter in function.parameters:
-            flat = self._reduced.get((parameter.var.name.value, function.submesh))
+            flat = flats.get(parameter.var.name.value)
             if flat is None or parameter.var.gradient is None or function.backward is not Backward.WHOLE:
                 yield None
             else:
                 yield numbers.setdefault(flat.number, len(numbers)), bool(flat.completion.each)
 
     @cached_property
-    def _reduced(self) -> dict[tuple[str, Submesh], FlatParam]:
-        """The flat parameters whose gradients are reduced as a whole, by their weights."""
-        flats = [f for f in self.facts.program.flats if not f.sharded.weights and is_reduced(f)]
-        return {(weight, flat.submesh): flat for flat in flats for weight in flat.weights}
+    def _reduced(self) -> defaultdict[Submesh, dict[str, FlatParam]]:
+        """The flat parameters whose gradients are reduced as a whole, by their submesh and weights."""
+        found: defaultdict[Submesh, dict[str, FlatParam]] = defaultdict(dict)
+        for flat in (f for f in self.facts.program.flats if not f.sharded.weights and is_reduced(f)):
+            found[flat.submesh].update(dict.fromkeys(flat.weights, flat))
+        return found
 
     def _is_held(self, given: FunctionInput, function: Function) -> bool:
         """Whether an input is a value that another function of these devices keeps already."""
@@ -157,7 +161,7 @@ class Activations:
             }
             launches = (x for section in self.fusion.launches(reader) for x in section) if given else ()
             reading = (launch for launch in launches if not given.keys().isdisjoint(launch.reads))
-            kept = {name for launch in reading for name in kept_of(self.facts, reader, launch).values}
+            kept = {name for launch in reading for name in launch.kept}
             found.update(slot for name, slot in given.items() if name in kept)
         return frozenset(found)
 
@@ -184,13 +188,13 @@ class _Function:
     ) -> None:
         self.facts, self.fusion, self.function, self.around, self.part = facts, fusion, function, around, part
         self.saved: dict[int, Sizes] = {}  # by the identity of a kernel, which `fusion` holds
-        self.sizes: dict[Name, int] = {}
+        self.size, self._root = cache(self._size), cache(self._storage)
         self.variables = {
             name: replace(var, shape=tuple(size.at(part) for size in var.shape)) if part else var
             for name, var in facts.variables(function).items()
         }
         self.made = {v.name for op in function.operators() for v in op.results}
-        self.base = views_of(function, facts.operators, facts.places)
+        self.base = views_of(function, facts.program.graph)
         moved = [i for i in function.body() if isinstance(i, Conversion)]
         self.moved = {i.result.name for i in moved}
         self.again = {str(i.result.name): i.source for i in moved if i.again}
@@ -199,11 +203,9 @@ class _Function:
         self.shared = set(compress(given, around.shared))
         self.prepared = {p.var.name.value for p in function.prepared}
 
-    def size(self, name: Name) -> int:
+    def _size(self, name: Name) -> int:
         """The bytes of a local value."""
-        if (size := self.sizes.get(name)) is None:
-            size = self.sizes[name] = size_bytes(self.variables[name])
-        return size
+        return size_bytes(self.variables[name])
 
     def kept(self) -> KeptBytes:
         """The bytes that a task of the function keeps."""
@@ -321,20 +323,19 @@ class _Function:
         """The values that are gathered again for the backward of a kernel."""
         if not self.again:
             return {}
-        roots = map(self._behind, kept_of(self.facts, self.function, launch).values)
+        roots = map(self._behind, launch.kept)
         return {str(r): self.size(r) for r in roots if str(r) in self.again}
 
     def _find_saved(self, launch: Launch) -> Sizes:
-        kept, op = kept_of(self.facts, self.function, launch), launch.ops[0]
-        found: Sizes = {}
-        for name in kept.values:
+        op, found = launch.ops[0], Sizes()
+        for name in launch.kept:
             if name in self.shared:
                 continue
             if name == op.reads[0] and (padded := padded_bytes(self.facts, op, self.variables[name], self.part)):
                 found[f"{op.operator} padded"] = padded
             else:
                 self._hold(found, name)
-        return found | dict(kept.extras)
+        return found | {f"{launch.ops[k].operator} {what}": size for k, what, size in launch.extras}
 
     def _hold(self, found: Sizes, name: Name) -> None:
         """Adds the storage of a value, unless it is a weight or was prepared for the whole step."""
@@ -349,7 +350,7 @@ class _Function:
         else:
             found[str(root)] = self.size(root)
 
-    def _root(self, name: Name) -> str:
+    def _storage(self, name: Name) -> str:
         """The storage behind a local value."""
         return str(self._behind(name))
 

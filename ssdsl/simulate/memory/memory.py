@@ -7,16 +7,17 @@ are read or, if no backward keeps them, until they are freed. Overhead is not co
 allocator, workspaces of kernels.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import prod
 from types import MappingProxyType
 
 from ssdsl.ir.comm import AllGather, Exchange, Narrow, Step, Transfer
 from ssdsl.ir.execute import ActionPart
 from ssdsl.ir.function import Backward, Conversion, Function, FunctionInput, OpPart, Prologue, results_of
-from ssdsl.ir.parts import reads_of_tasks
-from ssdsl.ir.program import At, Compute, Free, Program, Role, Start, Wait
+from ssdsl.ir.parts import parts_read
+from ssdsl.ir.program import At, Compute, Free, Program, Role, Start, Wait, on_devices
 from ssdsl.ir.value import Name, Var
 from ssdsl.model.graph import ITEMSIZE, Origin
 from ssdsl.plan.plan import Phase
@@ -24,7 +25,7 @@ from ssdsl.record import Record
 from ssdsl.simulate.memory.activations import Activations
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes, size_bytes
-from ssdsl.simulate.run import Interval, Trace, by_role
+from ssdsl.simulate.run import Interval, Trace
 from ssdsl.simulate.timeline import Memory
 
 PARTS = ("weights", "gradients", "optimizer", "inputs", "activations", "transfers", "scratch")
@@ -33,38 +34,25 @@ Change = tuple[float, int, str]  # a moment, and the bytes of a part that are al
 
 def memories(program: Program, trace: Trace, activations: Activations, capacity: list[int | None]) -> list[Memory]:
     """The memory of one device of each role."""
-    found, inputs = [], Inputs(activations.facts)
-    for r, own in enumerate(by_role(trace.intervals, len(program.roles))):
-        ran = {x.action: x for x in own if isinstance(x.action, Compute)}
-        arrived = {_key(x.action): x for x in own if isinstance(x.action, Start) and x.part is ActionPart.RECEIVED}
-        sent = {_key(x.action): x for x in own if isinstance(x.action, Start) and x.part is ActionPart.SENT}
-        role = program.roles[r]
-        live = _Liveness(program, activations, ran, arrived, sent)
-        live.run(role)
-        state = state_of(program, activations.facts.state, role, _first_gradients(program, ran))
+    found, inputs, gradients = [], Inputs(activations.facts), Gradients(activations.facts)
+    for r, (role, ran) in enumerate(zip(program.roles, trace.ran, strict=True)):
+        live = _Liveness(program, activations, gradients)
+        live.run(role, ran)
+        state = state_of(program, activations.facts.state, role, _by_weight(program, live.learned))
         found.append(_curve(r, [*state, (0.0, inputs.of(role), "inputs"), *live.changes], capacity[r]))
     return found
 
 
 def _curve(row: int, changes: list[Change], capacity: int | None) -> Memory:
+    changes = sorted(changes)  # at one time, frees come first
+    totals = list(accumulate(size for _, size, _ in changes))
+    peak = totals.index(max(totals))
     held = dict.fromkeys(PARTS, 0)
-    times: list[float] = []
-    sizes: list[int] = []
-    peak, peak_time, peak_parts = -1, 0.0, held.copy()
-    total, last = 0, None
-    for time, size, part in sorted(changes):  # at one time, frees come first
+    for _, size, part in changes[: peak + 1]:
         held[part] += size
-        total += size
-        if time == last:
-            sizes[-1] = total
-        else:
-            times.append(time)
-            sizes.append(total)
-            last = time
-        if total > peak:
-            peak, peak_time, peak_parts = total, time, held.copy()
-    parts = tuple((p, n) for p, n in peak_parts.items() if n)
-    return Memory(row, tuple(times), tuple(sizes), peak_time, max(peak, 0), parts, capacity)
+    sizes = dict(zip((time for time, _, _ in changes), totals, strict=True))  # the last total at each time
+    parts = tuple((p, n) for p, n in held.items() if n)
+    return Memory(row, tuple(sizes), tuple(sizes.values()), changes[peak][0], totals[peak], parts, capacity)
 
 
 # -- state -------------------------------------------------------------------------------------------------------------
@@ -80,7 +68,7 @@ def state_of(program: Program, state: StatePrecision, role: Role, learned: Mappi
         if times := [learned[w] for w in flat.weights if w in learned]:
             held = flat.elements_over(flat.sharded.grads)
             yield min(times), held * state.gradient_bytes(flat.dtype), "gradients"
-    others = (p for p in program.params_of(role) if not p.trained)
+    others = on_devices(role, [p for p in program.params if not p.trained])
     yield 0.0, sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in others), "weights"
 
 
@@ -91,16 +79,10 @@ def state_bytes(
     return sum(size for _, size, _ in state_of(program, state, role, learned))
 
 
-def _first_gradients(program: Program, ran: dict[Compute, Interval]) -> dict[str, float]:
-    """By weight, the time from which its gradient is counted here: the end of the first backward that computes it,
-    because until then it is counted with that task; for a backward in halves the start of the first weights' half."""
-    times: dict[int, float] = {}  # by function
-    for task, x in ran.items():
-        if task.phase in (Phase.BACKWARD, Phase.WGRAD):
-            time = x.end if task.phase is Phase.BACKWARD else x.start
-            times[task.function] = min(time, times.get(task.function, time))
+def _by_weight(program: Program, learned: Mapping[int, float]) -> dict[str, float]:
+    """By weight, the first time at which a function has `learned` its gradient."""
     found: dict[str, float] = {}
-    for number, time in times.items():
+    for number, time in learned.items():
         for weight in (p.var.name.value for p in program.functions[number].parameters):
             found[weight] = min(time, found.get(weight, time))
     return found
@@ -108,11 +90,8 @@ def _first_gradients(program: Program, ran: dict[Compute, Interval]) -> dict[str
 
 # -- activations and messages ------------------------------------------------------------------------------------------
 
-Key = tuple[int, At, bool]  # a message's number, its coordinates in time, and whether it carries a gradient
-
-
-def _key(action: Start | Wait) -> Key:
-    return action.message, action.at, action.gradient
+Part = tuple[int, At, bool]  # of a message: what a `Wait` says
+SlotPart = tuple[str, At]  # of a value in a slot: what a `Free` says
 
 
 class _Slot(Record):
@@ -124,39 +103,77 @@ class _Slot(Record):
     is_kept: bool = False
 
 
+class Gradients(dict[int, dict[At, list[tuple[SlotPart, int]]]]):
+    """By function and coordinates of a task, the parts of inputs to whose gradients its backward adds, with the bytes
+    of these; found at the first look-up."""
+
+    def __init__(self, facts: ProgramIndex) -> None:
+        super().__init__()
+        self.facts = facts
+
+    def __missing__(self, number: int) -> dict[At, list[tuple[SlotPart, int]]]:
+        function = self.facts.program.functions[number]
+        self[number] = found = dict[At, list[tuple[SlotPart, int]]]()
+        for given in (i for i in function.inputs if i.gradient):
+            size = self._size_bytes(given)
+            for part, at in parts_read(given, function.time):
+                found.setdefault(at, []).append(((given.slot, part), size))
+        return found
+
+    def _size_bytes(self, given: FunctionInput) -> int:
+        """The mean bytes of the gradient of one part of an input, as its producer has made it."""
+        elements = given.var.elements
+        producer = self.facts.program.functions[given.producer]
+        left = next((o.name for o in producer.outputs if o.slot == given.slot), None)
+        if left is not None:
+            elements = self.facts.variables(producer)[left].elements
+        elif not any(isinstance(m, Exchange) for m in given.merges):
+            elements //= prod(m.source.count for m in given.merges if isinstance(m, AllGather))
+        return elements * ITEMSIZE.get(given.var.dtype, 4)
+
+
 @dataclass(slots=True)
 class _Liveness:
-    """The memory of values on one role, from the intervals of its tasks and messages."""
+    """The memory of values on one role, from the intervals of its tasks and messages.
+
+    `learned` has, by function, the time from which the gradients of its weights are counted as state: the end of its
+    first backward, because until then they are counted with that task; for a backward in halves the start of its first
+    weights' half.
+    """
 
     program: Program
     activations: Activations
-    ran: dict[Compute, Interval]
-    arrived: dict[Key, Interval]
-    sent: dict[Key, Interval]
-    slots: dict[tuple[str, At], _Slot] = field(default_factory=dict)
+    gradients: Gradients
+    freed: set[SlotPart] = field(default_factory=set)
+    slots: dict[SlotPart, _Slot] = field(default_factory=dict)
     awaited: list[Interval] = field(default_factory=list)  # gradients that the next task reads
-    waiting: dict[tuple[str, At], int] = field(default_factory=dict)  # bytes of gradients that their function awaits
-    reads: dict[int, dict[At, list[tuple[FunctionInput, At]]]] = field(default_factory=dict)
-    learned: set[int] = field(default_factory=set)  # functions that have run a backward
+    waiting: dict[SlotPart, int] = field(default_factory=dict)  # bytes of gradients that their function awaits
+    learned: dict[int, float] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
 
-    def run(self, role: Role) -> None:
+    def run(self, role: Role, ran: Sequence[Interval]) -> None:
         """Adds the changes of memory of the role's actions, in their order."""
-        freed = {(a.slot, a.at) for a in role.actions if isinstance(a, Free)}
+        tasks = (x for x in ran if isinstance(x.action, Compute))
+        sent, arrived = dict[Part, Interval](), dict[Part, Interval]()
+        for x in ran:
+            if isinstance(x.action, Start):
+                (sent if x.part is ActionPart.SENT else arrived)[x.action[:3]] = x
+        self.freed.update(a for a in role.actions if isinstance(a, Free))
         start = end = now = 0.0  # the last task or message; `now` is the time at which the role posts what follows
         for action in role.actions:
             match action:
                 case Compute():
-                    start, end = self.ran[action].start, self.ran[action].end
+                    task = next(tasks)
+                    start, end = task.start, task.end
                     now = end
-                    self._task(action, start, end, freed)
+                    self._task(action, start, end)
                 case Start():
-                    self._message(action, now)
-                    if (journey := self.sent.get(_key(action))) is not None:
-                        end = journey.end
+                    journey = sent.get(part := action[:3])
+                    self._message(action, journey, arrived.get(part), now)
+                    end = end if journey is None else journey.end
                 case Wait() if action.gradient:
-                    self.awaited.append(self.arrived[_key(action)])
-                case Free() if (slot := self.slots.pop((action.slot, action.at), None)) is not None:
+                    self.awaited.append(arrived[action])
+                case Free() if (slot := self.slots.pop(action, None)) is not None:
                     self._change(start if slot.is_kept else end, -slot.size_bytes, slot.part)
                 case _:
                     pass
@@ -170,35 +187,36 @@ class _Liveness:
         if size_bytes:
             self.changes += ((start, size_bytes, part), (end, -size_bytes, part))
 
-    def _task(self, task: Compute, start: float, end: float, freed: set[tuple[str, At]]) -> None:
-        function, phase = self.program.functions[task.function], task.phase
-        kept = self.activations.of(function, task.at)
-        slots = ((function.outputs[number].slot, size) for number, size in kept.lent)
-        lent = {(slot, task.at): size for slot, size in slots if (slot, task.at) in freed}
+    # -- tasks ---------------------------------------------------------------------------------------------------------
+
+    def _task(self, task: Compute, start: float, end: float) -> None:
+        function, at, freed = self.program.functions[task.function], task.at, self.freed
+        kept, out = self.activations.of(function, at), function.outputs
+        lent = {slot: size for number, size in kept.lent if (slot := (out[number].slot, at)) in freed}
+        scratch = kept.gathered_bytes
         for journey in self.awaited:
             self._change(start, -_sent_bytes(journey), "transfers")
         self.awaited.clear()
-        match phase:
+        match task.phase:
             case Phase.FORWARD:
                 made = kept.size_bytes or sum(kept.outputs)  # without a backward, only outputs
                 self._change(start, made, "activations")
                 self.slots.update((slot, _Slot("activations", size)) for slot, size in lent.items())
                 if function.backward is Backward.NONE:
                     self._change(end, sum(lent.values()) - made, "activations")
-            case Phase.BACKWARD:
-                self._change(end, sum(lent.values()) - kept.size_bytes, "activations")
-            case Phase.DGRAD:
+            case Phase.BACKWARD | Phase.DGRAD:
                 self._change(end, sum(lent.values()) + kept.for_weights - kept.size_bytes, "activations")
+                self._gradients(function, at, start, end)
+                if task.phase is Phase.BACKWARD and task.function not in self.learned:
+                    self.learned[task.function] = end
+                    learned = min(kept.first_bytes, kept.learned_bytes)
+                    self._while(start, end, learned, "gradients")
+                    scratch += kept.first_bytes - learned
+                else:
+                    scratch += kept.later_bytes
             case Phase.WGRAD:
                 self._change(end, -kept.for_weights, "activations")
-        scratch = kept.gathered_bytes
-        if phase is Phase.BACKWARD or phase is Phase.DGRAD:
-            self._gradients(function, task.at, start, end)
-            is_first = phase is Phase.BACKWARD and task.function not in self.learned
-            self.learned.add(task.function)
-            learned = min(kept.first_bytes, kept.learned_bytes) if is_first else 0
-            self._while(start, end, learned, "gradients")
-            scratch += kept.first_bytes - learned if is_first else kept.later_bytes
+                self.learned.setdefault(task.function, start)
         self._while(start, end, scratch, "scratch")
 
     def _gradients(self, function: Function, at: At, start: float, end: float) -> None:
@@ -206,41 +224,27 @@ class _Liveness:
         of the function that made the value."""
         for output in function.outputs:
             self._return(output.slot, at, start)
-        if function.number not in self.reads:
-            self.reads[function.number] = reads_of_tasks(function)
-        for given, part in self.reads[function.number].get(at, ()):
-            if given.gradient and (given.slot, part) not in self.waiting:
-                self.waiting[given.slot, part] = size = self._gradient_bytes(given)
+        for slot, size in self.gradients[function.number].get(at, ()):
+            if slot not in self.waiting:
+                self.waiting[slot] = size
                 self._change(end, size, "scratch")
 
     def _return(self, slot: str, at: At, time: float) -> None:
         self._change(time, -self.waiting.pop((slot, at), 0), "scratch")
 
-    def _gradient_bytes(self, given: FunctionInput) -> int:
-        """The mean bytes of the gradient of one part of an input, as its producer has made it."""
-        elements = given.var.elements
-        producer = self.program.functions[given.producer]
-        left = next((o.name for o in producer.outputs if o.slot == given.slot), None)
-        if left is not None:
-            elements = self.activations.facts.variables(producer)[left].elements
-        elif not any(isinstance(m, Exchange) for m in given.merges):
-            elements //= prod(m.source.count for m in given.merges if isinstance(m, AllGather))
-        return elements * ITEMSIZE.get(given.var.dtype, 4)
-
-    def _message(self, action: Start, posted: float) -> None:
+    def _message(self, action: Start, sent: Interval | None, arrived: Interval | None, posted: float) -> None:
         """Adds the memory of a message: a received value has a buffer from its post, or the start of its journey,
         until it is freed; a sent one for the time of its journey."""
         message = self.program.messages[action.message]
         if not isinstance(message, Transfer):
             return
-        key = _key(action)
-        if (journey := self.sent.get(key)) is not None:
+        if sent is not None:
             if action.gradient:
-                self._return(message.target_slot, action.at, journey.start)
-            self._while(journey.start, journey.end, _sent_bytes(journey), "transfers")
-        if (journey := self.arrived.get(key)) is not None:
-            size = _sent_bytes(journey)
-            self._change(min(posted, journey.start), size, "transfers")
+                self._return(message.target_slot, action.at, sent.start)
+            self._while(sent.start, sent.end, _sent_bytes(sent), "transfers")
+        if arrived is not None:
+            size = _sent_bytes(arrived)
+            self._change(min(posted, arrived.start), size, "transfers")
             if not action.gradient:
                 is_kept = self.program.functions[message.consumer].backward is not Backward.NONE
                 self.slots[message.target_slot, action.at] = _Slot("transfers", size, is_kept)

@@ -16,8 +16,7 @@ from ssdsl.ir.layout import Cut
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.functions.views import views_in
-from ssdsl.model.graph import Operator
-from ssdsl.model.memory.storage import Storage
+from ssdsl.model.graph import Graph
 from ssdsl.record import Record
 
 Gather = tuple[int, int]  # the number of the section that gathers, and of the flat parameter
@@ -37,11 +36,9 @@ class _Memory(Record):
     contiguous: bool = True
 
 
-def regathered(
-    function: Function, flats: Sequence[FlatParam], operators: Mapping[str, Operator], places: Mapping[str, Storage]
-) -> Regathered:
+def regathered(function: Function, flats: Sequence[FlatParam], graph: Graph) -> Regathered:
     """Follows gathered memory through a function's forward, then goes through its backward, in reverse order."""
-    walk = _Walk(function, flats, operators, places)
+    walk = _Walk(function, flats, graph)
     return Regathered(walk.backward(), frozenset(walk.first))
 
 
@@ -51,14 +48,8 @@ class _Walk:
     backward reads; `first` has, by gather, the first instruction that reads it and gives it a gradient, the last in
     backward."""
 
-    def __init__(
-        self,
-        function: Function,
-        flats: Sequence[FlatParam],
-        operators: Mapping[str, Operator],
-        places: Mapping[str, Storage],
-    ) -> None:
-        self.operators, self.places, self.variables = operators, places, function.variables()
+    def __init__(self, function: Function, flats: Sequence[FlatParam], graph: Graph) -> None:
+        self.graph, self.variables = graph, function.variables()
         flat_of = {w: n for s in function.sections for n in s.gathers for w in flats[n].weights}
         self.weights = {p.var.name: flat_of[w] for p in function.parameters if (w := p.var.name.value) in flat_of}
         self.memory: dict[Name, _Memory] = {}
@@ -116,7 +107,7 @@ class _Walk:
     def _views(self, instr: Instr) -> Iterator[tuple[Name, _Memory | None]]:
         match instr:
             case OpPart():
-                for result, read in views_in(instr, self.operators[instr.operator], self.places).items():
+                for result, read in views_in(instr, self.graph).items():
                     if (memory := self._behind(read)) is not None:
                         yield result, _Memory(memory.gather, self._is_contiguous(result.value))
             case Conversion(source=source):
@@ -125,7 +116,7 @@ class _Walk:
                     yield instr.result.name, _narrowed(memory, self.variables[source], instr.forward)
 
     def _is_contiguous(self, value: str) -> bool:
-        strides = self.places[value].strides
+        strides = self.graph.storages[value].strides
         return list(strides) == sorted(strides, reverse=True) and 0 not in strides
 
 

@@ -3,7 +3,8 @@
 All sizes are bytes on one device.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import NamedTuple
 
 from ssdsl.ir.value import Name
 from ssdsl.record import Record
@@ -19,6 +20,16 @@ class GradientBucket(Record):
     weights: tuple[Name, ...]
     size_bytes: int
     ends: bool
+
+
+class _Moment(NamedTuple):
+    """A moment of a backward: `made` bytes are allocated, and those of the gradients of `weights` that stay; then
+    `gone` bytes are freed. With `in_place` nothing is allocated if as much is freed."""
+
+    made: int
+    weights: tuple[Name, ...]
+    gone: int
+    in_place: bool = False
 
 
 class WithinBackward:
@@ -81,6 +92,7 @@ class WithinBackward:
             self.again[from_] = self.again.get(from_, 0) + size
             self.releases[to] += size
         self.moves = self._moves(conversions)
+        self.moments = [*self._walk()]
 
     def _moves(self, conversions: Sequence[tuple[Name, Name]]) -> dict[int, list[tuple[str, Name]]]:
         """By the number of a kernel, the conversions of gradients after its backward: result and source."""
@@ -99,36 +111,44 @@ class WithinBackward:
         """The bytes by which memory grows at most, compared with the beginning. In the `first` backward of a step the
         gradients of weights stay in memory; in later ones they are added to those."""
         most = level = 0  # the peak so far, and the growth now
-        waiting: Sizes = {}  # gradients, by storage, that are made and not used yet
         there = {bucket for bucket in self.bucket_of.values() if not first and not bucket.ends}  # allocated ones
+        for made, weights, gone, in_place in self.moments:
+            grown = made + sum([self._stays(weight, there, first=first) for weight in weights])
+            if not in_place or grown != gone:
+                most = max(most, level + grown)
+            level += grown - gone
+        return most
+
+    def _stays(self, weight: Name, there: set[GradientBucket], *, first: bool) -> int:
+        """The bytes that a weight's gradient adds to those on the device. `there` are the buckets that are allocated;
+        its own is one of them from now on."""
+        if (bucket := self.bucket_of.get(weight)) is None:
+            return self.stays.get(weight, 0) if first or weight in self.anew else 0
+        made = 0 if bucket in there else bucket.size_bytes
+        there.add(bucket)
+        return made
+
+    def _walk(self) -> Iterator[_Moment]:
+        """Yields what happens to memory, from the last kernel to the first."""
+        waiting: Sizes = {}  # gradients, by storage, that are made and not used yet
         for number, launch in reversed(list(enumerate(self.launches))):
-            level += self.again.get(number, 0)
             fresh, grads = self._made(launch, waiting)
-            taken = {self.root(v.name): self.learning.get(v.name, 0) for v in launch.writes}
-            given = sum(size for storage, size in taken.items() if storage not in waiting)
-            most = max(most, level + given + sum(fresh.values()) + grads + self.between(launch))
-            level += sum(fresh.values()) + sum(self._stays(read, first=first) for read in launch.reads)
+            made, taken = sum(fresh.values()), {self.root(v.name): self.learning.get(v.name, 0) for v in launch.writes}
+            runs = sum(size for storage, size in taken.items() if storage not in waiting) + grads + self.between(launch)
+            yield _Moment(self.again.get(number, 0) + made + runs, (), runs)
             for storage, size in fresh.items():
                 waiting[storage] = waiting.get(storage, 0) + size
-            level -= sum(waiting.pop(storage, 0) for storage in taken) + self.releases.get(number, 0)
+            freed = sum(waiting.pop(storage, 0) for storage in taken) + self.releases.get(number, 0)
             landed = [r for r in launch.reads if self.lands.get(r) == number]
-            level += self._wait_for_more(number, waiting) + self._made_buckets(landed, there)
-            most = max(most, level + sum(self.weights[weight] for weight in landed))
+            moved = sum(self.weights[weight] for weight in landed)
+            stay = *(r for r in launch.reads if r in self.stays), *landed
+            yield _Moment(self._wait_for_more(number, waiting) - freed + moved, stay, moved)
             for result, source in self.moves.get(number, ()):
-                before, after = waiting.pop(result, 0), self._converted(source, waiting, there, first=first)
-                most = max(most, level + after if before != after else level)  # with equal sizes it is done in place
-                level += after - before
-        return max(0, most)
-
-    def _stays(self, name: Name, *, first: bool) -> int:
-        """The bytes of a weight's gradient that stay on the device."""
-        return self.stays.get(name, 0) if first or name in self.anew else 0
-
-    def _made_buckets(self, weights: Iterable[Name], there: set[GradientBucket]) -> int:
-        """The bytes of the buckets that are allocated for these weights' gradients, and adds these to `there`."""
-        made = {self.bucket_of[weight] for weight in weights} - there
-        there |= made
-        return sum(bucket.size_bytes for bucket in made)
+                before = waiting.pop(result, 0)
+                if source in self.weights:
+                    yield _Moment(0, (source,), before, in_place=True)
+                else:
+                    yield _Moment(self._converted(source, waiting), (), before, in_place=True)
 
     def _wait_for_more(self, number: int, waiting: Sizes) -> int:
         """The growth of gradients that wait for other readers of their weights, until they are summed."""
@@ -142,12 +162,8 @@ class WithinBackward:
                 waiting[key] = self.weights[weight]
         return grown
 
-    def _converted(self, source: Name, waiting: Sizes, there: set[GradientBucket], *, first: bool) -> int:
+    def _converted(self, source: Name, waiting: Sizes) -> int:
         """The bytes that the gradient of a conversion's source takes in addition to those it has already."""
-        if source in self.bucket_of:
-            return self._made_buckets((source,), there)
-        if source in self.weights:
-            return self._stays(source, first=first)
         storage, size = self.root(source), self.learning.get(source, 0)
         added = max(0, size - waiting.get(storage, 0))
         waiting[storage] = waiting.get(storage, 0) + added

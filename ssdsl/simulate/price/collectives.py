@@ -108,8 +108,7 @@ class ProgramIndex:
     def regathered(self, function: Function) -> Regathered:
         """The gathers of a function that its backward repeats."""
         if function.number not in self._regathered:
-            found = regathered(function, self.program.flats, self.operators, self.places)
-            self._regathered[function.number] = found
+            self._regathered[function.number] = regathered(function, self.program.flats, self.program.graph)
         return self._regathered[function.number]
 
     def collectives(self, function: Function, section: Section, phase: Phase) -> "tuple[SizedCollective, ...]":

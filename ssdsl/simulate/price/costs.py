@@ -61,10 +61,10 @@ class Costs(Protocol):
 
 def total(costs: Iterable[Cost]) -> Cost:
     """The cost of several actions, one after another."""
-    found = tuple(costs)
+    found = list(costs)
     return Cost(
-        sum(c.compute_s for c in found),
-        sum(c.communication_s for c in found),
-        tuple(s for c in found for s in c.sent),
-        sum(c.latency_s for c in found),
+        sum([c.compute_s for c in found]),
+        sum([c.communication_s for c in found]),
+        tuple([s for c in found for s in c.sent]),
+        sum([c.latency_s for c in found]),
     )

@@ -12,7 +12,7 @@ operators keeps only its input. Results of a normalisation or a softmax, and dro
 the kernel's result.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache, partial
 
@@ -28,12 +28,14 @@ Readers = Mapping[Name, frozenset[str]]  # the operators that read a value; "" f
 
 class Launch(Record):
     """One kernel: its operators, the values that they read from outside, each once, and the results that are read
-    outside. `base` maps each view between them to its base value."""
+    outside. `kept` are the values that autograd keeps, weights among them; `extras` are further tensors that it keeps:
+    the number of the operator, a description, and the bytes."""
 
     ops: tuple[OpPart, ...]
     reads: tuple[Name, ...]
     writes: tuple[Var, ...]
-    base: Mapping[Name, Name]
+    kept: tuple[Name, ...]
+    extras: tuple[tuple[int, str, int], ...]
 
 
 @dataclass(slots=True)
@@ -48,13 +50,15 @@ class Fusion:
         """The kernels of each section, in order. Operators that only make views are in none."""
         if function.number not in self._found:
             readers = cache(partial(_readers, function))
-            self._found[function.number] = tuple(self._launches(section, readers) for section in function.sections)
+            found = tuple(self._launches(function, section, readers) for section in function.sections)
+            self._found[function.number] = found
         return self._found[function.number]
 
-    def _launches(self, section: Section, readers: Callable[[], Readers]) -> tuple[Launch, ...]:
+    def _launches(self, function: Function, section: Section, readers: Callable[[], Readers]) -> tuple[Launch, ...]:
         if section.kind in self._of_kind:
             return tuple(_renamed(*self._of_kind[section.kind], section))
-        found = tuple(launch for run in self._runs(section.body) for launch in self._kernels(run, readers()))
+        runs = self._runs(section.body)
+        found = tuple(launch for run in runs for launch in self._kernels(function, run, readers()))
         if section.kind is not None:
             self._of_kind[section.kind] = section, found
         return found
@@ -76,7 +80,7 @@ class Fusion:
                 yield [instr]
         yield run
 
-    def _kernels(self, run: list[OpPart], readers: Readers) -> Iterator[Launch]:
+    def _kernels(self, function: Function, run: list[OpPart], readers: Readers) -> Iterator[Launch]:
         """Yields the kernels of a run: operators are in one kernel if one reads the result of another, also through
         views, and may follow it."""
         base: dict[Name, Name] = {}  # by view, the value that it looks into
@@ -93,10 +97,26 @@ class Fusion:
         views = frozenset(op.operator for op in run if self._is_view(op))
         place = {op.operator: k for k, op in enumerate(run)}
         for ops in {ops[-1].operator: ops for ops in group.values()}.values():
-            yield _launch(sorted(ops, key=lambda op: place[op.operator]), base, readers, views)
+            inside = frozenset(op.operator for op in ops) | views
+            made = {v.name for op in ops for v in op.results}
+            left = {base.get(n, n) for n in (*made, *base) if readers.get(n, frozenset()) - inside}
+            yield self._launch(function, sorted(ops, key=lambda op: place[op.operator]), base, left)
+
+    def _launch(self, function: Function, ops: list[OpPart], base: Mapping[Name, Name], left: Set[Name]) -> Launch:
+        """The kernel of some operators; `base` is the value that each view of the run looks into, `left` are the values
+        that are read outside."""
+        saved = [self.facts.saved_by(op) for op in ops]
+        made = {v.name: v for op in ops for v in op.results}
+        reads = dict.fromkeys(r for op in ops for r in op.reads if base.get(r, r) not in made)
+        writes = tuple(v for n, v in made.items() if n in left)
+        kept = dict.fromkeys(name for op, s in zip(ops, saved, strict=True) for name in saved_names(op, s))
+        if len(ops) > 1:
+            kept = _cheapest(self.facts, function, ops, {v.name for v in writes}, base, kept)
+        extras = ((k, f"{e.what} {n}", e.size_bytes) for k, s in enumerate(saved) for n, e in enumerate(s.extras))
+        return Launch(tuple(ops), tuple(reads), writes, tuple(kept), tuple(extras))
 
     def _is_view(self, op: OpPart) -> bool:
-        seen = views_in(op, self.facts.operators[op.operator], self.facts.places)
+        seen = views_in(op, self.facts.program.graph)
         return all(v.name in seen for v in op.results)
 
     def _may_fuse(self, op: OpPart) -> bool:
@@ -131,27 +151,16 @@ def can_fuse(operator: Operator) -> bool:
     return made <= given and (given <= made or len(operator.inputs) == 1)
 
 
-def _launch(ops: list[OpPart], base: Mapping[Name, Name], readers: Readers, views: frozenset[str]) -> Launch:
-    """The kernel of some operators; `base` is the value that each view of the run looks into."""
-    inside = views | {op.operator for op in ops}
-    made = {v.name: v for op in ops for v in op.results}
-    reads = dict.fromkeys(r for op in ops for r in op.reads if base.get(r, r) not in made)
-    left = {base.get(n, n) for n in (*made, *base) if readers.get(n, frozenset()) - inside}
-    return Launch(tuple(ops), tuple(reads), tuple(v for n, v in made.items() if n in left), base)
-
-
 def _renamed(like: Section, launches: Iterable[Launch], section: Section) -> Iterator[Launch]:
     """Yields the kernels of a section: those of `like`, a section of the same kind, with its names replaced."""
     ops = {id(old): new for old, new in zip(like.body, section.body, strict=True)}
     names = dict(zip(like.names(), section.names(), strict=True))
-    bases: dict[int, dict[Name, Name]] = {}  # one for all kernels of a run
     for launch in launches:
-        if id(launch.base) not in bases:
-            bases[id(launch.base)] = {names[view]: names[root] for view, root in launch.base.items()}
         made = tuple(op for old in launch.ops if isinstance(op := ops[id(old)], OpPart))
         results = {v.name: v for op in made for v in op.results}
-        writes = tuple(results[names[v.name]] for v in launch.writes)
-        yield Launch(made, tuple(names[r] for r in launch.reads), writes, bases[id(launch.base)])
+        writes = tuple([results[names[v.name]] for v in launch.writes])
+        reads, kept = tuple([names[r] for r in launch.reads]), tuple([names[n] for n in launch.kept])
+        yield Launch(made, reads, writes, kept, launch.extras)
 
 
 def _readers(function: Function) -> Readers:
@@ -165,37 +174,26 @@ def _readers(function: Function) -> Readers:
 # -- tensors that autograd keeps ---------------------------------------------------------------------------------------
 
 
-class KeptTensors(Record):
-    """Kept values, and the bytes of further tensors, each with a description."""
-
-    values: tuple[Name, ...]
-    extras: tuple[tuple[str, int], ...]
-
-
-def kept_of(facts: ProgramIndex, function: Function, launch: Launch) -> KeptTensors:
-    """The tensors that one kernel of a function keeps; weights are among the values."""
-    saved = [(op, facts.saved_by(op)) for op in launch.ops]
-    extras = tuple((f"{op.operator} {e.what} {n}", e.size_bytes) for op, s in saved for n, e in enumerate(s.extras))
-    values = dict.fromkeys(name for op, s in saved for name in saved_names(op, s))
-    if len(launch.ops) > 1:
-        return KeptTensors(tuple(_cheapest(facts, function, launch, values)), extras)
-    return KeptTensors(tuple(values), extras)
-
-
-def _cheapest(facts: ProgramIndex, function: Function, launch: Launch, values: Iterable[Name]) -> dict[Name, None]:
-    """The values to keep: for each one that backward needs, either itself or the values from which it is recomputed,
-    whichever takes less memory."""
-    variables, stays = facts.variables(function), {p.var.name.value for p in function.prepared} | facts.stored
-    makers = {v.name: op for op in launch.ops for v in op.results if is_pointwise(facts.operators[op.operator])}
-    leaves = {v.name for v in launch.writes}
-    base = launch.base
+def _cheapest(
+    facts: ProgramIndex,
+    function: Function,
+    ops: Sequence[OpPart],
+    leaves: Set[Name],
+    base: Mapping[Name, Name],
+    values: Iterable[Name],
+) -> dict[Name, None]:
+    """The values that a kernel keeps: for each one that backward needs, either itself or the values from which it is
+    recomputed, whichever takes less memory. `leaves` are the results that are read outside."""
+    variables, prepared = facts.variables(function), {p.var.name.value for p in function.prepared}
+    makers = {v.name: op for op in ops for v in op.results if is_pointwise(facts.operators[op.operator])}
     # a value whose only use outside the kernel is a cast is kept as the cast: that tensor exists anyway
-    casts = [op for op in launch.ops if is_cast(facts.operators[op.operator])]
+    casts = [op for op in ops if is_cast(facts.operators[op.operator])]
     left = {base.get(op.reads[0], op.reads[0]): op.results[0].name for op in casts}
     left = {n: copy for n, copy in left.items() if n not in leaves and copy in leaves}
     found = {left.get(base.get(n, n), n): None for n in values if base.get(n, n) not in makers}
     for name in (n for n in values if base.get(n, n) in makers):
-        roots = [n for n in _made_of(name, makers, base) if n not in found and n.value not in stays]
+        own_roots = (n for n in _made_of(name, makers, base) if n not in found and n.value not in prepared)
+        roots = [n for n in own_roots if n.value not in facts.stored]
         own, again = size_bytes(variables[name]), sum(size_bytes(variables[n]) for n in roots)
         if own < again or (own == again and base.get(name, name) in leaves):
             found[name] = None

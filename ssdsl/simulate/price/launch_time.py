@@ -12,7 +12,7 @@ from ssdsl.model.graph import Operator
 from ssdsl.model.ops.families import table
 from ssdsl.model.ops.reader import argument
 from ssdsl.simulate.price.collectives import ProgramIndex, size_bytes
-from ssdsl.simulate.price.fusion import Launch, kept_of
+from ssdsl.simulate.price.fusion import Launch
 from ssdsl.simulate.price.matmul import Product, matmul_seconds, product_of
 
 
@@ -27,7 +27,7 @@ class LaunchTime:
         self.row = self.operator.row
         self.written = sum(map(size_bytes, launch.writes))
         self.learns = any(op.learns for op in launch.ops)
-        self.kept, self.kept_here = self._kept(function) if self.learns and facts.fuses else (0, 0)
+        self.kept, self.kept_here = self._kept() if self.learns and facts.fuses else (0, 0)
 
     def forward(self, *, keeps: bool) -> float:
         """The seconds of the forward; with `keeps` it also writes the tensors for backward."""
@@ -89,13 +89,12 @@ class LaunchTime:
         size = size_bytes(self.variables[name])
         return min(size, self.written) if self.row in table.OPS else size
 
-    def _kept(self, function: Function) -> tuple[int, int]:
+    def _kept(self) -> tuple[int, int]:
         """The bytes that a fused kernel keeps, and those of them that it writes only for backward."""
-        kept = kept_of(self.facts, function, self.launch)
         made = {v.name for op in self.launch.ops for v in op.results} - {v.name for v in self.launch.writes}
-        extras = sum(size for _, size in kept.extras)
-        values = sum(size_bytes(self.variables[n]) for n in kept.values)
-        return values + extras, extras + sum(size_bytes(self.variables[n]) for n in kept.values if n in made)
+        sizes = {n: size_bytes(self.variables[n]) for n in self.launch.kept}
+        extras = sum(size for _, _, size in self.launch.extras)
+        return extras + sum(sizes.values()), extras + sum(size for n, size in sizes.items() if n in made)
 
 
 def causal_share(operator: Operator) -> float:

@@ -1,7 +1,7 @@
 """The time of communication: alpha-beta on the links that groups of ranks span."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 
 from ssdsl.cluster.cluster import Cluster
@@ -15,25 +15,24 @@ from ssdsl.simulate.price.costs import FREE, CommCost, Cost
 Ranks = tuple[int, ...]
 
 
-@dataclass(slots=True)
 class Network:
     """The times of communication on a cluster."""
 
-    cluster: Cluster
-    _groups: dict[tuple[Submesh, tuple[str, ...]], list[Ranks]] = field(default_factory=dict)
-    _busy: dict[Submesh, Ranks] = field(default_factory=dict)
-    _collectives: dict[tuple[Place, SizedCollective], Cost] = field(default_factory=dict)
-    _messages: dict[tuple[Place, Move, str], Cost] = field(default_factory=dict)
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._groups, self._ranks = cache(Submesh.groups), cache(Submesh.ranks)
+        self._collectives: dict[tuple[Place, SizedCollective], Cost] = {}
+        self._messages: dict[tuple[Place, Move, str], Cost] = {}
 
     def collective(self, found: SizedCollective, submesh: Submesh) -> Cost:
         """The cost of a collective: that of the slowest of the groups along its axes."""
         key = place_of(self.cluster, submesh), found
-        if key not in self._collectives and found.exchange is not None:
-            self._collectives[key] = self._exchanged(found, found.exchange, self._along(submesh, found.axes))
-        elif key not in self._collectives:
-            self._collectives[key] = max(
-                (self.among(found, g, self._ranks(submesh)) for g in self._along(submesh, found.axes)), key=_time
-            )
+        if key not in self._collectives:
+            groups, busy = self._groups(submesh, found.axes), tuple(self._ranks(submesh))
+            if found.exchange is not None:
+                self._collectives[key] = self._exchanged(found, found.exchange, groups)
+            else:
+                self._collectives[key] = max((self.among(found, g, busy) for g in groups), key=lambda c: c.time_s)
         return self._collectives[key]
 
     def among(self, found: SizedCollective, ranks: Ranks, busy: Ranks | None = None) -> Cost:
@@ -83,18 +82,3 @@ class Network:
         sent = tuple(CommCost(kind, level, 1, most, devices) for kind, level, most, devices in found if most)
         occupied_s, latency_s = self.cluster.exchange(paths)
         return Cost(0.0, occupied_s, sent, latency_s)
-
-    def _ranks(self, submesh: Submesh) -> Ranks:
-        if submesh not in self._busy:
-            self._busy[submesh] = tuple(submesh.ranks())
-        return self._busy[submesh]
-
-    def _along(self, submesh: Submesh, axes: tuple[str, ...]) -> list[Ranks]:
-        """The groups of ranks that differ in these axes only."""
-        if (submesh, axes) not in self._groups:
-            self._groups[submesh, axes] = submesh.groups(axes)
-        return self._groups[submesh, axes]
-
-
-def _time(cost: Cost) -> float:
-    return cost.time_s

@@ -138,8 +138,8 @@ class Roofline:
             case OnFlat():
                 flat = self.program.flats[action.flat]
                 found = of_action(action, flat, self.facts.state)
-                cost = total(self.network.collective(c, flat.submesh) for c in found)
-                return total((cost, self._tie(flat))) if isinstance(action, WaitReduce) else cost
+                tie = [self._tie(flat)] if isinstance(action, WaitReduce) else []
+                return total([*(self.network.collective(c, flat.submesh) for c in found), *tie])
             case Update():
                 return self._update(role)
             case Wait() | Free():
