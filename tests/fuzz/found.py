@@ -434,6 +434,15 @@ order model.dgrad -> model.wgrad
 assign model to gpus
 """,
     ),
+    "queue_of_keys": Found(  # its parts along the width are those of its new value, along the rows it has none
+        "queue_of_keys",
+        """\
+mesh gpus(dp = 2, tp = 2)
+split model by batch into dp
+split model by "query.weight.0" into tp
+assign model to gpus
+""",
+    ),
     "recompute_in_halves_in_place": Found(
         Recipe(2, 2, 4, 2, "embedding", (("BareMlp", (4, 8)),), "squares", 1),
         """\

@@ -450,6 +450,28 @@ def parts_read_at_once() -> Given:
     return PartsReadAtOnce().double(), {"x": x, "y": y}
 
 
+class QueueOfKeys(nn.Module):
+    """A buffer that takes new rows in front and drops as many old ones, as MoCo's queue: it is one axis as it is read,
+    and two pieces of equal size as it is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(6, 4), nn.Linear(6, 4).requires_grad_(False)
+        self.register_buffer("queue", torch.randn(8, 4))
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        query, key = self.query(a), self.key(b)
+        scores = torch.cat([(query * key).sum(1, keepdim=True), query @ self.queue.clone().T], 1)
+        with torch.no_grad():
+            self.queue.copy_(torch.cat([key, self.queue[:4]]))
+        return F.cross_entropy(scores, torch.zeros(len(a), dtype=torch.long))
+
+
+def queue_of_keys() -> Given:
+    torch.manual_seed(0)
+    return QueueOfKeys(), {x: torch.randn(4, 6) for x in "ab"}, dict.fromkeys("ab", ("batch", "feature"))
+
+
 class RegionCutAgain(nn.Module):
     """A product on rows of an image, made one axis, and another one."""
 
