@@ -169,6 +169,14 @@ recompute model
 assign stage[s] to gpus[pp = s] for s in 0..2
 """,
     ),
+    "cancelled_gradient": Found(  # it is zero in the plan's order, which is no gradient that is missing
+        "cancelled_gradient",
+        """\
+mesh gpus(dp = 2)
+split model by batch into dp
+assign model to gpus
+""",
+    ),
     "causal_parts_out_of_order": Found(
         "causal_parts_out_of_order",
         """\

@@ -131,6 +131,24 @@ def buffers_from_inputs() -> Given:
     return BuffersFromInputs(), {"x": x, "y": torch.arange(8) % 2}, {"x": ("batch", "feature"), "y": ("batch",)}
 
 
+class CancelledGradient(nn.Module):
+    """A critic of real and fake samples in one batch: behind `middle` all is linear, so the gradient of its bias is a
+    sum of equal numbers, half of them negative."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.middle, self.last = nn.Linear(6, 16), nn.Linear(16, 24), nn.Linear(24, 1)
+
+    def forward(self, x: Tensor, sign: Tensor) -> Tensor:
+        return (self.last(self.middle(self.first(x).relu())).squeeze(1) * sign).mean()
+
+
+def cancelled_gradient() -> Given:
+    torch.manual_seed(0)
+    batch = {"x": torch.randn(14, 6), "sign": torch.tensor([1.0, -1.0]).repeat_interleave(7)}
+    return CancelledGradient(), batch, {"x": ("batch", "feature"), "sign": ("batch",)}
+
+
 class CausalPartsOutOfOrder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
