@@ -22,7 +22,7 @@ from ssdsl.model.trace import capture
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
 from ssdsl.record import replace
-from ssdsl.run.in_process.run_in_process import RanksFailed, program_of, run_in_process
+from ssdsl.run.in_process.run_in_process import RanksFailed, program_of, run_in_process, run_with_noise
 from ssdsl.run.verify.error_growth import EXACT
 from ssdsl.run.verify.verify import difference, verify_dumps
 from ssdsl.runtime.options import Training
@@ -114,7 +114,8 @@ def _run(model: Model, program: CompiledProgram, training: Training) -> Outcome:
     try:
         finished = run_in_process(program, training)
         again = partial(run_in_process, program, training, EXACT)
-        compared = verify_dumps(model, training, finished.losses, finished.dumps, again)
+        noisy = partial(run_with_noise, program, training)
+        compared = verify_dumps(model, training, finished.losses, finished.dumps, again, noisy)
     except RanksFailed as failure:
         return _failed(failure)
     except PlanError as error:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ssdsl.ir.comm import Narrow
 from ssdsl.ir.function import Conversion, Function, OpPart, Section, Write
+from ssdsl.ir.layout import Shape
 from ssdsl.ir.program import Compute, Free, Role
 from ssdsl.ir.value import Axis, Coordinate, Name, Time, Type
 from ssdsl.model.graph import Operator, Stage
@@ -172,8 +173,12 @@ def _check_write(facts: ProofFacts, one: TypedFunction, write: Write) -> None:
     if homes - {function.submesh}:
         raise Wrong(Rule.UPDATED_BUFFER, f"{write.buffer} on {function.submesh} only", sorted(map(str, homes)))
     param = facts.params.get((write.buffer, function.submesh))
-    home = Local() if param is None else of_type(Type(param.layout), function.submesh.axes)
-    home = after(write.slices, home, facts.shape(write.source.value), (), function.time)
+    shape, home = facts.shape(write.source.value), Local()
+    if param is not None:
+        if (layout := param.layout.refactored(param.shape, Shape(shape))) is None:
+            raise Wrong(Rule.UPDATED_BUFFER, f"{write.buffer} in parts that {write.source} has", param.layout)
+        home = of_type(Type(layout), function.submesh.axes)
+    home = after(write.slices, home, shape, (), function.time)
     if one.types.get(write.source) != home:
         raise Wrong(Rule.UPDATED_BUFFER, home, one.types.get(write.source))
 

@@ -169,6 +169,14 @@ recompute model
 assign stage[s] to gpus[pp = s] for s in 0..2
 """,
     ),
+    "cancelled_gradient": Found(  # it is zero in the plan's order, which is no gradient that is missing
+        "cancelled_gradient",
+        """\
+mesh gpus(dp = 2)
+split model by batch into dp
+assign model to gpus
+""",
+    ),
     "causal_parts_out_of_order": Found(
         "causal_parts_out_of_order",
         """\
@@ -431,6 +439,15 @@ mesh gpus(dp = 2)
 split model by batch into dp
 recompute model
 order model.dgrad -> model.wgrad
+assign model to gpus
+""",
+    ),
+    "queue_of_keys": Found(  # its parts along the width are those of its new value, along the rows it has none
+        "queue_of_keys",
+        """\
+mesh gpus(dp = 2, tp = 2)
+split model by batch into dp
+split model by "query.weight.0" into tp
 assign model to gpus
 """,
     ),

@@ -131,6 +131,24 @@ def buffers_from_inputs() -> Given:
     return BuffersFromInputs(), {"x": x, "y": torch.arange(8) % 2}, {"x": ("batch", "feature"), "y": ("batch",)}
 
 
+class CancelledGradient(nn.Module):
+    """A critic of real and fake samples in one batch: behind `middle` all is linear, so the gradient of its bias is a
+    sum of equal numbers, half of them negative."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.middle, self.last = nn.Linear(6, 16), nn.Linear(16, 24), nn.Linear(24, 1)
+
+    def forward(self, x: Tensor, sign: Tensor) -> Tensor:
+        return (self.last(self.middle(self.first(x).relu())).squeeze(1) * sign).mean()
+
+
+def cancelled_gradient() -> Given:
+    torch.manual_seed(0)
+    batch = {"x": torch.randn(14, 6), "sign": torch.tensor([1.0, -1.0]).repeat_interleave(7)}
+    return CancelledGradient(), batch, {"x": ("batch", "feature"), "sign": ("batch",)}
+
+
 class CausalPartsOutOfOrder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -448,6 +466,28 @@ def parts_read_at_once() -> Given:
     g = torch.Generator().manual_seed(0)
     x, y = (torch.randn(4, 6, generator=g, dtype=torch.float64) for _ in range(2))
     return PartsReadAtOnce().double(), {"x": x, "y": y}
+
+
+class QueueOfKeys(nn.Module):
+    """A buffer that takes new rows in front and drops as many old ones, as MoCo's queue: it is one axis as it is read,
+    and two pieces of equal size as it is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(6, 4), nn.Linear(6, 4).requires_grad_(False)
+        self.register_buffer("queue", torch.randn(8, 4))
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        query, key = self.query(a), self.key(b)
+        scores = torch.cat([(query * key).sum(1, keepdim=True), query @ self.queue.clone().T], 1)
+        with torch.no_grad():
+            self.queue.copy_(torch.cat([key, self.queue[:4]]))
+        return F.cross_entropy(scores, torch.zeros(len(a), dtype=torch.long))
+
+
+def queue_of_keys() -> Given:
+    torch.manual_seed(0)
+    return QueueOfKeys(), {x: torch.randn(4, 6) for x in "ab"}, dict.fromkeys("ab", ("batch", "feature"))
 
 
 class RegionCutAgain(nn.Module):

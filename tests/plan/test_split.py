@@ -142,6 +142,7 @@ def test_a_number_of_parts_beside_an_axis(graph: Graph, line: str, said: str) ->
             "mesh gpus(cp = 2)\nsplit model by seq into cp parts [[0, 1], [2]]\n",
             "list as many chunks as divide 16: 16, 8, 4 or 2",
         ),
+        ("mesh gpus(dp = 2)\nsplit model by batch into m = [9, -1]\n", "cannot cut into a part of size -1"),
     ],
 )
 def test_the_change_to_make(graph: Graph, plan: str, said: str) -> None:

@@ -25,7 +25,7 @@ def find_needs(lowering: Lowering) -> Lowering:
     `reported`: those for the outputs that are asked for by name."""
     found: dict[str, tuple[Ask, ...]] = {}
     known: dict[tuple[int, bool], tuple[tuple[Need, Hashable], ...]] = {}  # of the operands of a typed call
-    homes = {(p.weight, p.submesh): p.layout for p in lowering.params}
+    homes = {(p.weight, p.submesh): p for p in lowering.params}
     updates = {value: buffer for buffer, value in lowering.graph.updates.items()}
     for position, (number, operator) in enumerate(in_order(lowering.segments)):
         typed, submesh = lowering.typed[operator.name], lowering.segments[number].submesh
@@ -38,7 +38,9 @@ def find_needs(lowering: Lowering) -> Lowering:
         ]
         for operand, left in zip(operator.outputs, typed.results, strict=True) if updates else ():
             if (buffer := updates.get(operand.value)) is not None:
-                layout = homes.get((buffer, submesh)) or Layout((REPLICATE,) * len(submesh.axes))
+                home = homes.get((buffer, submesh))
+                layout = home and home.layout.refactored(home.shape, left.shape)
+                layout = layout or Layout((REPLICATE,) * len(submesh.axes))
                 need = Need(left.shape, replace(left.type, layout=layout), None)
                 asks.append(Ask(operand.value, number, need, need, (position, len(asks))))
         found[operator.name] = tuple(asks)

@@ -15,6 +15,7 @@ from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
 Use = tuple[Layout, Layout]  # the layouts in which an operator needs a weight, and leaves its gradient
+Written = tuple[Shape, tuple[Shard, ...]]  # the factors of a buffer's new value, and its parts in time
 
 
 def place_params(lowering: Lowering) -> Lowering:
@@ -23,7 +24,7 @@ def place_params(lowering: Lowering) -> Lowering:
     uses: dict[str, dict[Submesh, list[Use]]] = {}
     known: dict[tuple[int, int], Use] = {}  # by the number of a typed call, and of its operand
     shapes: dict[str, Shape] = {}
-    written: dict[str, tuple[Shard, ...]] = {}  # by buffer, the parts in time that are written one by one
+    written: dict[str, Written] = {}
     stored = {v.name for v in lowering.graph.values.values() if v.origin in (Origin.WEIGHT, Origin.BUFFER)}
     updates = {value: buffer for buffer, value in lowering.graph.updates.items()}
     for segment in lowering.segments:
@@ -39,14 +40,14 @@ def place_params(lowering: Lowering) -> Lowering:
             for operand, left in zip(operator.outputs, typed.results, strict=True) if updates else ():
                 if (buffer := updates.get(operand.value)) is not None:  # a buffer lives, whole, where it is written
                     uses.setdefault(buffer, {}).setdefault(segment.submesh, [])
-                    shapes[buffer] = left.shape
-                    written[buffer] = written.get(buffer, ()) + tuple(digit for _, digit in left.type.time)
+                    shapes[buffer] = Shape(lowering.graph.values[buffer].sizes)
+                    written[buffer] = left.shape, tuple(digit for _, digit in left.type.time)
     for buffer, users in lowering.graph.users_of_changed.items():
         _check_together(lowering, buffer, users)
     if not lowering.trains:
         return replace(lowering, params=_held(lowering, uses))
     placing = _Placing(lowering)
-    params = [p for w, found in uses.items() for p in placing.of(w, shapes[w], found, written.get(w, ()))]
+    params = [p for w, found in uses.items() for p in placing.of(w, shapes[w], found, written.get(w))]
     if not lowering.held.params:
         check_shards(lowering.plan.shards, params)
     return replace(lowering, params=tuple(map(placing.in_parts, params)))
@@ -81,9 +82,7 @@ class _Placing:
         shards = (s for s in lowering.plan.shards if s.state is State.WEIGHTS)
         self.cut = {weight: shard.axes for shard in shards for weight in shard.weights}
 
-    def of(
-        self, weight: str, shape: Shape, uses: dict[Submesh, list[Use]], written: tuple[Shard, ...]
-    ) -> Iterator[Param]:
+    def of(self, weight: str, shape: Shape, uses: dict[Submesh, list[Use]], written: Written | None) -> Iterator[Param]:
         """The parameters of a weight. Raises PlanError if they overlap."""
         held = self.held.get(weight, {})
         key = tuple([(s, *map(id, found)) for s, found in uses.items()]), tuple(held.items()), written
@@ -150,7 +149,7 @@ def _part(param: Param, ways: int) -> Shard | None:
 
 
 def _placed(
-    uses: dict[Submesh, list[Use]], held: Mapping[Submesh, Layout], shape: Shape, written: tuple[Shard, ...]
+    uses: dict[Submesh, list[Use]], held: Mapping[Submesh, Layout], shape: Shape, written: Written | None
 ) -> Iterator[tuple[Layout, tuple[str, ...]]]:
     """Yields for each submesh the layout, and the axes along which gradients are sums. Along an axis on which all uses
     agree, the layout is theirs; elsewhere the weight is replicated, and each use takes its part. So it is, too, where a
@@ -172,16 +171,23 @@ def _placed(
         yield Layout(places), partial
 
 
-def _holds(place: Placement, written: tuple[Shard, ...], shape: Shape) -> bool:
-    """Whether a device has a share of each of the parts in time that are written: none cuts the same positions.
+def _holds(place: Placement, written: Written | None, shape: Shape) -> bool:
+    """Whether a device can hold its part of what is written: the new value, which may have other factors than the
+    buffer, can be cut so, and a device has a share of each of the parts in time: none cuts the same positions.
 
     >>> rows, halves = Shape(((8,),)), Shard(0, 4, 2)
-    >>> _holds(Shard(0, 2, 2), (halves,), rows), _holds(Shard(0, 4, 2), (halves,), rows)
+    >>> _holds(Shard(0, 2, 2), (rows, (halves,)), rows), _holds(Shard(0, 4, 2), (rows, (halves,)), rows)
     (True, False)
+    >>> _holds(Shard(0, 2, 4), (Shape(((2, 4),)), ()), rows)
+    False
     """
-    if not isinstance(place, Shard):
+    if not isinstance(place, Shard) or written is None:
         return True
-    return all(nests((place, s), shape.factors[s.factor]) for s in written if s.factor == place.factor)
+    made, parts = written
+    if (layout := Layout((place,)).refactored(shape, made)) is None:
+        return False
+    (shard,) = layout.shards()
+    return all(nests((shard, s), made.factors[s.factor]) for s in parts if s.factor == shard.factor)
 
 
 def _check_together(lowering: Lowering, buffer: str, users: list[str]) -> None:

@@ -15,6 +15,7 @@ from torch.distributions import Distribution
 from ssdsl.model.capture.derivatives import NoDerivative
 from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, MASK, NUMBER, NUMPY, CaptureFailed, NotALoss
 from ssdsl.model.capture.grad_mode_regions import regions_left_open, write_regions
+from ssdsl.model.capture.known_masks import Selecting
 from ssdsl.model.capture.known_numbers import Constants, answering
 from ssdsl.model.capture.module_error import own_failure, raised_by
 from ssdsl.model.capture.on_meta import captured_batch
@@ -59,7 +60,7 @@ class LossOf(torch.nn.Module):
     def forward(self, *batch: torch.Tensor) -> Any:
         before = snapshot(self.module)
         self.constants.find(self.module)
-        with recording(self.effects), answering(self.constants):
+        with recording(self.effects), answering(self.constants), Selecting(self.constants):
             results = self._results(dict(zip(self.model.batches[0], batch, strict=True)))
         self.effects.compare(before, self.module)
         return results if self.model.evaluation is not None else results[0]

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._subclasses import FakeTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
@@ -57,16 +58,16 @@ class Constants:
                 self.nodes[node] = name
 
     def value(self, name: str) -> torch.Tensor:
-        """The real value of a buffer. Raises _Unknown if it has none."""
+        """The real value of a buffer. Raises Unknown if it has none."""
         if name not in self.used:
             found = self.model.numbers(name, self.given[name])
             if found is None:
-                raise _Unknown
+                raise Unknown
             self.used[name] = found
         return self.used[name]
 
 
-class _Unknown(Exception):
+class Unknown(Exception):
     """A value depends on what changes from step to step."""
 
 
@@ -81,7 +82,7 @@ def answering(constants: Constants) -> Iterator[None]:
 
 def _answering(function: Callable[..., Any], constants: Constants) -> Callable[..., Any]:
     def answer(*args: Any, **kwargs: Any) -> Any:
-        with suppress(_Unknown):
+        with suppress(Unknown):
             return _answer(function, args, kwargs, constants)
         if function.__name__ == "__bool__" and _is_check_of_torch(sys._getframe(1)):
             return False
@@ -101,13 +102,29 @@ def _is_check_of_torch(frame: FrameType) -> bool:
 
 
 def _answer(function: Callable[..., Any], args: Any, kwargs: dict[str, Any], constants: Constants) -> Any:
-    """The result of a call; raises _Unknown."""
+    """The result of a call; raises Unknown."""
     nodes: list[Any] = [_node(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
     if None in nodes or any(isinstance(arg, torch.Tensor) for arg in kwargs.values()):
-        raise _Unknown
+        raise Unknown
+    root = _root()
     with _disable_current_modes(), torch.no_grad():
-        known = _KnownValues(constants, next(node.graph for node in nodes if isinstance(node, fx.Node)))
+        known = _KnownValues(constants, next(node.graph for node in nodes if isinstance(node, fx.Node)), root)
         return function(*map(known.of, nodes), **kwargs)
+
+
+def known_positions(tensor: torch.Tensor, constants: Constants) -> list[list[int]]:
+    """Along each axis of a tensor, the positions of what is not zero; raises Unknown."""
+    if (node := _node(tensor)) is None:
+        raise Unknown
+    root = _root()
+    with _disable_current_modes(), torch.no_grad():
+        found: list[list[int]] = aten.nonzero(_KnownValues(constants, node.graph, root).of(node)).T.tolist()
+        return found
+
+
+def _root() -> Any:
+    """The module that has the constants of the graph under construction."""
+    return getattr(getattr(get_proxy_mode(), "tracer", None), "root", None)
 
 
 def _node(tensor: torch.Tensor) -> fx.Node | None:
@@ -135,13 +152,14 @@ def _of_draw(node: fx.Node) -> torch.Tensor | None:
 class _KnownValues:
     """The values of nodes that depend on constants alone, as far as a graph has been recorded."""
 
-    def __init__(self, constants: Constants, graph: fx.Graph) -> None:
-        self.constants = constants
-        self.changed = {memory for node in graph.nodes for written in written_by(node) for memory in _memory(written)}
+    def __init__(self, constants: Constants, graph: fx.Graph, root: Any) -> None:
+        self.constants, self.root = constants, root
+        nodes = [node for node in graph.nodes if node.target is not aten.detach_.default]  # it writes no numbers
+        self.changed = {memory for node in nodes for written in written_by(node) for memory in _memory(written)}
         self.found: dict[fx.Node, Any] = {}
 
     def of(self, item: Any) -> Any:
-        """The value of a node, or another argument as it is; raises _Unknown."""
+        """The value of a node, or another argument as it is; raises Unknown."""
         if not isinstance(item, fx.Node):
             return item
         if item not in self.found:
@@ -150,19 +168,28 @@ class _KnownValues:
 
     def _computed(self, node: fx.Node) -> Any:
         if not self.changed.isdisjoint(_memory(node)):  # perhaps through a view
-            raise _Unknown
+            raise Unknown
         if node in self.constants.nodes:
             return self.constants.value(self.constants.nodes[node])
         target: Any = node.target
+        if node.op == "get_attr":
+            return self._constant(target)
         if target is not operator.getitem:
             if not isinstance(target, torch._ops.OpOverload) or _size(node) > MOST:
-                raise _Unknown
+                raise Unknown
             if (found := _of_draw(node)) is not None:
                 return found
             if torch.Tag.nondeterministic_seeded in target.tags:
-                raise _Unknown
+                raise Unknown
         args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), self.of)
         return target(*args, **kwargs)
+
+    def _constant(self, name: str) -> torch.Tensor:
+        """A tensor that the forward makes of numbers (`torch.tensor([1, 2])`)."""
+        found = getattr(self.root, name, None)
+        if not isinstance(found, torch.Tensor) or isinstance(found, FakeTensor) or found.numel() > MOST:
+            raise Unknown
+        return found
 
 
 def _memory(node: fx.Node) -> set[int]:

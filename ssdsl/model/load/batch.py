@@ -62,6 +62,11 @@ def named_batch(span: Span | None, module: torch.nn.Module, inputs: Any, for_los
         for name, value in inputs.items()
         if not isinstance(value, torch.Tensor)
     ]
+    found += [
+        BadInputs(span, f"input `{name}` is {_shape(value)}, without a number", "give a batch with a sample or more")
+        for name, value in inputs.items()
+        if isinstance(value, torch.Tensor) and not value.numel()
+    ]
     if not for_loss and not _takes_any(module):
         found += [
             BadInputs(span, f"forward has no parameter `{name}`", f"use its names: {known}", suggest(name, names))

@@ -97,9 +97,18 @@ def check_model(span: Span | None, name: str, function: str, result: Any) -> Mod
         raise PlanError(
             BadModel(span, fact, "return an instance of torch.nn.Module first: return MyModel(), inputs, axes")
         )
+    checked_weights(span, module)
     checked_loss(span, loss)
     batches = _batches(span, module, inputs, callable(loss))
     return Model(name, module, batches, named_axes(span, module, batches[0], axes), loss=loss)
+
+
+def checked_weights(span: Span | None, module: torch.nn.Module) -> None:
+    """Raises PlanError if a weight or buffer of a lazy module has no shape yet."""
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if torch.nn.parameter.is_lazy(tensor):
+            fact = f"`{name}` has no shape before the first forward: its module is a lazy one of torch"
+            raise PlanError(BadModel(span, fact, "call the module once before you return it: module(**inputs)"))
 
 
 def checked_loss(span: Span | None, loss: Any) -> None:

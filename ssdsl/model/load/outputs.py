@@ -101,6 +101,8 @@ def _only_loss(outputs: Any) -> Any:
 
 def _described(outputs: Any) -> str:
     match outputs:
+        case torch.Tensor():
+            return "a tensor"
         case Mapping():
             return f"results called {', '.join(map(str, outputs)) or 'nothing'}"
         case tuple() | list():

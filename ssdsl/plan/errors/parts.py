@@ -137,12 +137,12 @@ class BadChunks(Traced):
 
 
 class BadCount(Traced):
-    """A number of parts is at least 1."""
+    """A number of parts is at least 1, and so is the size of a part."""
 
     code = "E0215"
-    title = "cannot cut into {count} parts"
+    title = "cannot cut into {parts}"
     help = "give at least 1"
-    count: int
+    parts: str
 
 
 class BadShare(Traced):

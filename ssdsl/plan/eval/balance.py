@@ -72,7 +72,7 @@ def arguments(ctx: Context, e: nodes.Call, given: tuple[Value, ...], statement: 
     if not isinstance(found, tuple) and not is_whole(found):
         raise PlanError(WrongType(stages_at.span, Wanted.STAGES, found))
     if count_of(found) < 1:
-        raise PlanError(BadCount(stages_at.span, count_of(found)))
+        raise PlanError(BadCount(stages_at.span, f"{count_of(found)} parts"))
     if not ctx.model.only_compute(operators.operators):
         raise PlanError(NothingSelected(e.arguments[0].span))
     return operators.operators, found

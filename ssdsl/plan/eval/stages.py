@@ -83,7 +83,7 @@ def widths(ctx: Context, e: nodes.Call, given: tuple[Value, ...], each: Value = 
         required(value, is_whole, at, Wanted.WHOLE) for value, at in zip(given[:2], e.arguments, strict=False)
     )
     if stages < 1:
-        raise PlanError(BadCount(e.arguments[1].span, stages))
+        raise PlanError(BadCount(e.arguments[1].span, f"{stages} parts"))
     if each is None:
         ctx.budget.spend(e, 1 + len(allowed) * stages // 64)
         found = most_equal(devices, stages, allowed)

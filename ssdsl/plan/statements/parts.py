@@ -85,13 +85,13 @@ def _written(ctx: Context, cut: nodes.Into) -> SplitParts:
     sizes = tuple(n for n in value if is_whole(n)) if is_list(value) else ()
     if sizes and is_list(value) and len(sizes) == len(value):
         if bad := [n for n in sizes if n < 1]:
-            raise PlanError(BadCount(cut.count.span, bad[0]))
+            raise PlanError(BadCount(cut.count.span, f"a part of size {bad[0]}"))
         ctx.budget.spend(cut, len(sizes))
         number = len(sizes)
     elif not is_whole(value):
         raise PlanError(WrongType(cut.count.span, Wanted.PARTS, value))
     elif value < 1:
-        raise PlanError(BadCount(cut.count.span, value))
+        raise PlanError(BadCount(cut.count.span, f"{value} parts"))
     else:
         number = value
     if chunks is not None and number != sum(map(len, chunks)):

@@ -21,7 +21,7 @@ from ssdsl.model.capture.initial_state import initial_state
 from ssdsl.model.load.model import Model
 from ssdsl.record import replace
 from ssdsl.run.in_process.mailbox import Mailboxes, Threaded
-from ssdsl.run.verify.precision import ComputedIn, made_in, program_in
+from ssdsl.run.verify.precision import ComputedIn, RoundedScalars, made_in, program_in
 from ssdsl.runtime.main import make_optimizer
 from ssdsl.runtime.options import Training
 from ssdsl.runtime.program.program import CompiledProgram
@@ -176,6 +176,11 @@ def run_in_process(program: CompiledProgram, training: Training, dtype: torch.dt
     program = program_in(program, dtype)
     with made_in(dtype):
         return _run_in_process(program, training, partial(ComputedIn, dtype))
+
+
+def run_with_noise(program: CompiledProgram, training: Training) -> Finished:
+    """Trains so, with the last digit of each element of each operator's result wrong; raises RanksFailed."""
+    return _run_in_process(program, training, partial(RoundedScalars, training.seed, elements=True))
 
 
 def _run_in_process(

@@ -14,7 +14,8 @@ the plan's sums are longer than the single device's.
 
 A sum that cancels in exact arithmetic is rounding in every run, and so is the difference. It rounds as its addends do,
 which may be as large as the largest gradient. But no run's rounding of several numbers is zero in all of them. A
-gradient that is zero everywhere, where the single device's is not, is therefore missing, however small it is.
+gradient that is zero everywhere, where the single device's is not, is therefore missing, however small it is; unless
+the plan adds equal numbers of opposite signs, which shows where their last digits are wrong (`verify.py`).
 
 AdamW needs one thing more. Its first step is lr times the sign of the gradient, so that it turns the rounding of a
 gradient near zero into a whole step, and two correct runs part ways. The single device is therefore kept on the plan's
@@ -23,7 +24,7 @@ as the first, the optimizer included.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -32,7 +33,7 @@ import torch
 from ssdsl.record import replace
 from ssdsl.run.verify.error_growth import Growth
 from ssdsl.run.verify.precision import real_of
-from ssdsl.run.verify.single_device import Tensors, Trained, gradient_of, loss_of
+from ssdsl.run.verify.single_device import Name, Tensors, Trained, gradient_of, loss_of
 
 FACTOR = 8.0
 SUM_UNITS = 16  # for a gradient or buffer: sums over the batch
@@ -125,14 +126,19 @@ class Comparison:
 
 
 def compare(
-    plan: Trained, single: Trained, growth: Growth, precision: torch.dtype = torch.float32
+    plan: Trained,
+    single: Trained,
+    growth: Growth,
+    precision: torch.dtype = torch.float32,
+    computed: Collection[Name] = (),
 ) -> tuple[Comparison, ...]:
-    """Compares every loss, gradient, weight and buffer, in the order of training, for steps in this precision."""
+    """Compares every loss, gradient, weight and buffer, in the order of training, for steps in this precision. Those of
+    the gradients that are `computed` are not missing where they are zero everywhere."""
     factor = HALF_FACTOR if precision in HALVES else FACTOR
-    return tuple(replace(c, factor=factor) for c in _compare(plan, single, growth))
+    return tuple(replace(c, factor=factor) for c in _compare(plan, single, growth, computed))
 
 
-def _compare(plan: Trained, single: Trained, growth: Growth) -> Iterator[Comparison]:
+def _compare(plan: Trained, single: Trained, growth: Growth, computed: Collection[Name]) -> Iterator[Comparison]:
     for step, loss in enumerate(single.losses):
         got = plan.losses[step] if step < len(plan.losses) else math.nan
         expected = torch.tensor(loss, dtype=torch.float64)
@@ -141,6 +147,7 @@ def _compare(plan: Trained, single: Trained, growth: Growth) -> Iterator[Compari
         for name, grad in single.grads[step].items():
             key, found = gradient_of(step, name), plan.grads[step][name]
             own = tensors(*key, found, grad, growth.get(key, 0.0), _sum_rounding(grad))
+            own = replace(own, missing=own.missing and key not in computed)
             if own.is_rounding and own.differs:
                 own = replace(own, rounding=max(own.rounding, _addends_rounding(single.grads[step])))
             yield own

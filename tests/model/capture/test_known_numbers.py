@@ -139,6 +139,34 @@ class CountedBefore(Net):
         return self.count < 2
 
 
+class Selected(Net):
+    """As contrastive losses leave out the diagonal of scores, and then split what is left into pairs and others."""
+
+    def asks(self, x: Tensor) -> bool | Tensor:
+        scores, off = x @ x.T, ~torch.eye(2, dtype=torch.bool)
+        pair = torch.tensor([[1], [0]])[torch.tensor([True, True])].bool()
+        left = scores[off].view(2, 1), scores.masked_select(off).view(2, 1)
+        assert left[0].masked_select(pair).shape == left[1][pair[:, 0], :1][..., 0].shape == (1,)
+        rows, columns = torch.where(self.mask)
+        assert len(rows) == len(self.mask.nonzero()) == len(torch.nonzero(self.mask, as_tuple=True)[1]) == 6
+        assert x[:, columns[:3]].shape == x[:, None, :3][..., self.mask[2] > 0].squeeze(1).shape == (2, 3)
+        return True
+
+
+class SelectedByInput(Net):
+    def asks(self, x: Tensor) -> bool | Tensor:
+        return x[x > 0].shape[0] > 0
+
+
+class SelectedByCount(Net):
+    """The buffer changes behind the selection."""
+
+    def asks(self, x: Tensor) -> bool | Tensor:
+        left = x[:, (self.count < torch.arange(4) + 1)]
+        self.count.add_(1)
+        return left.shape[1] == 4
+
+
 def captured(kind: type[Net]) -> Graph:
     torch.manual_seed(0)
     model = Model("net", kind(), ({"x": torch.randn(2, 4)},), {"x": ("batch", "feature")})
@@ -160,6 +188,7 @@ def captured(kind: type[Net]) -> Graph:
         Equal,
         Checked,
         CheckedInEachStep,
+        Selected,
     ],
 )
 def test_one_answer_is_given(kind: type[Net]) -> None:
@@ -176,7 +205,19 @@ def test_an_answer_is_given_of_a_buffer_that_a_recipe_makes() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [Sometimes, Seen, OfInput, NumberOfInput, EqualToInput, OfWeight, Counted, CountedBefore]
+    "kind",
+    [
+        Sometimes,
+        Seen,
+        OfInput,
+        NumberOfInput,
+        EqualToInput,
+        OfWeight,
+        Counted,
+        CountedBefore,
+        SelectedByInput,
+        SelectedByCount,
+    ],
 )
 def test_a_question_with_several_answers_is_refused(kind: type[Net]) -> None:
     with pytest.raises(PlanError) as error:

@@ -104,6 +104,7 @@ def test_what_forward_does_not_take_is_for_the_loss() -> None:
         (lambda out, loss: {"a": out}, None, "1 result, no single number"),
         (lambda out, loss: {"a": out}, "cost", "results called a, without 'cost'"),
         (lambda out, loss: (out, loss), 2, "2 results, without 2"),
+        (lambda out, loss: loss, "cost", "a tensor, without 'cost'"),
         (lambda out, loss: Outputs(None), None, "does the batch have `labels`"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,15 @@ import torch
 from ssdsl.compile import compile_plan
 from ssdsl.model.load.model import Model
 from ssdsl.record import replace
-from ssdsl.run.in_process.run_in_process import Place, RanksFailed, program_of, run_in_process, run_ranks
+from ssdsl.run.in_process.run_in_process import (
+    Finished,
+    Place,
+    RanksFailed,
+    program_of,
+    run_in_process,
+    run_ranks,
+    run_with_noise,
+)
 from ssdsl.run.verify.verify import difference, verify_dumps
 from ssdsl.runtime.options import Training
 from ssdsl.runtime.program.program import CompiledProgram
@@ -144,3 +153,17 @@ def test_state_over_axes_of_which_a_gradient_is_partial_over_some(gpt: Any, tmp_
         made = program_of(compile_plan(plan, gpt[1], {}).program, gpt[0])
         finished = run_in_process(made, SGD)
         assert difference(verify_dumps(gpt[0], SGD, finished.losses, finished.dumps)) is None
+
+
+def test_a_gradient_that_cancels_is_not_a_missing_one() -> None:
+    """It is not zero where the last digits are wrong; one that a program does not compute is."""
+    model, graph = captured(f"{ROOT}/tests/fuzz/found_models.py:cancelled_gradient")
+    made = program_of(compile_plan(ROOT / "examples/data_parallel.ssp", graph, {}).program, model)
+    finished = run_in_process(made, SGD)
+
+    def differs(noisy: Finished) -> bool:
+        exactly = partial(run_in_process, made, SGD, torch.float64)
+        compared = verify_dumps(model, SGD, finished.losses, finished.dumps, exactly, lambda: noisy)
+        return difference(compared) is not None
+
+    assert differs(finished) and not differs(run_with_noise(made, SGD))
