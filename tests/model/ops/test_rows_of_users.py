@@ -81,7 +81,7 @@ def test_a_part_computes_what_the_operator_computes(
 def test_what_it_saves_is_measured(graph: Graph) -> None:
     own = {o.kind: o for o in graph.operators if o.target.startswith(NAME)}
     found = {kind: saved(o, graph) for kind, o in own.items()}
-    assert found["project"].inputs == tuple(o.value for o in own["project"].inputs)
+    assert found["project"].inputs == tuple(range(len(own["project"].inputs)))
     assert not found["relu"].inputs and not found["relu"].extras
 
 
