@@ -85,7 +85,7 @@ class _Walk:
         submesh = self.lowering.submeshes[name]
         # ids are keys: operators share cuts, submeshes and `_Made`s, which live as long as this walk
         read = [(id(made[o.value]), places[o.value] is submesh) if o.value in made else None for o in operator.inputs]
-        call = self.lowering.graph.signatures[name], id(self.cuts[name])
+        call = self.lowering.graph.signatures[name], id(self.cuts[name]), submesh.axes
         key = *call, self.ordered.get(name), name in self.linear, name in self.tail, tuple(read)
         if key not in self.known:
             self._operator(operator)
