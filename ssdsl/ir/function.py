@@ -5,15 +5,16 @@ of sections; the instructions of a section belong to one layer and are recompute
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from functools import cache
 
 from ssdsl.ir.comm import AllGather, AllReduce, Exchange, Narrow, Step
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var, names_of
 from ssdsl.model.graph import Order
 from ssdsl.model.memory.saved_tensors import Saved
-from ssdsl.plan.plan import Phase
+from ssdsl.plan.plan import Phase, Plan
 from ssdsl.plan.regions import Regions, Run, Runs, lengths_of, merged, parts_of
 from ssdsl.record import Record
 
@@ -379,6 +380,12 @@ class Function(Record):
         """Every local value by its name."""
         given = [*(i.var for i in self.inputs), *(p.var for p in self.prepared), *(p.var for p in self.parameters)]
         return {v.name: v for v in (*given, *(v for i in self.body() for v in results_of(i)))}
+
+
+def ahead_of(plan: Plan, functions: Sequence[Function]) -> Callable[[int], int]:
+    """By the number of a function that reads messages, how many more of each may have arrived (`Plan.ahead`); found
+    once for each function."""
+    return cache(lambda number: plan.ahead(op.operator for op in functions[number].operators()))
 
 
 class Prologue(Record):

@@ -20,7 +20,7 @@ from ssdsl.lower.functions.form_sections import form_sections
 from ssdsl.lower.functions.gather_again import gather_again
 from ssdsl.lower.functions.number_kinds import number_kinds
 from ssdsl.lower.lowering import Held, Lowering
-from ssdsl.lower.operators.coordinates import Splits
+from ssdsl.lower.operators.coordinates import operator_splits
 from ssdsl.lower.operators.copy_constants import copy_constants
 from ssdsl.lower.operators.divide_dims import divide_dims
 from ssdsl.lower.operators.partial_sums import propagate_partial, sink_grad_reductions
@@ -61,15 +61,17 @@ def place_operators(lowering: Lowering) -> Lowering:
 def cut_operators(lowering: Lowering) -> Lowering:
     """Adds `cuts`, the splits by an operator's own indices. Equal calls that are cut alike share one tuple, also on
     other devices, so that further passes can tell by its id what they already know of such a call."""
-    signatures = lowering.graph.signatures
-    table = Splits(signatures)
     known: dict[tuple[int, int, int], tuple[Split, ...]] = {}  # by identity of record and submesh, as a shortcut
+    shared: dict[Hashable, tuple[Split, ...]] = {}
     cuts = dict[str, tuple[Split, ...]]()
     for operator in lowering.graph.computing:
         record, submesh = lowering.plan.of(operator.name), lowering.submeshes[operator.name]
-        key = signatures[operator.name], id(record), id(submesh)
-        if key not in known:
-            known[key] = table.of(operator, record.indices, submesh)
+        call = lowering.graph.signatures[operator.name]
+        if (key := (call, id(record), id(submesh))) not in known:
+            alike = call, record.indices, submesh.axes
+            if alike not in shared:
+                shared[alike] = operator_splits(operator, record.indices, submesh)
+            known[key] = shared[alike]
         cuts[operator.name] = known[key]
     return replace(lowering, cuts=cuts)
 

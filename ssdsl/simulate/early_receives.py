@@ -7,9 +7,9 @@ is a buffer for it, and no message before it in its lane.
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from functools import cache
 
 from ssdsl.ir.comm import Transfer, functions_of
+from ssdsl.ir.function import ahead_of
 from ssdsl.ir.program import Action, Compute, End, Program, Role, Start, Wait
 from ssdsl.record import replace
 
@@ -19,11 +19,7 @@ Lane = deque[Start]
 
 def roles_of_devices(program: Program) -> tuple[Role, ...]:
     """The roles, with their actions in the order in which their devices carry them out."""
-
-    @cache
-    def ahead(function: int) -> int:
-        return program.plan.ahead(op.operator for op in program.functions[function].operators())
-
+    ahead = ahead_of(program.plan, program.functions)
     return tuple(replace(r, actions=tuple(_Reordered(program, ahead, r.actions).actions)) for r in program.roles)
 
 

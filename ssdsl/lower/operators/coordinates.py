@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ssdsl.ir.function import Split
 from ssdsl.ir.layout import Submesh
@@ -16,22 +16,6 @@ from ssdsl.plan.regions import Regions, Run, parts_of
 def coordinate_of(index: Index, submesh: Submesh) -> Coordinate:
     """The coordinate of an index: an axis, if the mesh has one of its name (parts lie on devices), or a time."""
     return Axis(index.name) if any(name == index.name for name, _ in submesh.axes) else Time(index.name)
-
-
-class Splits:
-    """The splits of the operators of a graph. Equal calls with equal cuts share one tuple, which other code compares by
-    its id."""
-
-    def __init__(self, signatures: Mapping[str, int]) -> None:
-        self.signatures = signatures
-        self.known: dict[tuple[object, ...], tuple[Split, ...]] = {}
-
-    def of(self, operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Split, ...]:
-        """The same as `operator_splits`, computed once for equal arguments."""
-        key = self.signatures[operator.name], indices, submesh.axes
-        if key not in self.known:
-            self.known[key] = operator_splits(operator, indices, submesh)
-        return self.known[key]
 
 
 def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Split, ...]:

@@ -12,9 +12,9 @@ during which its value arrives, and the transfer overlaps with that task.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from functools import cache
 
 from ssdsl.ir.comm import Signal, Transfer, functions_of
+from ssdsl.ir.function import ahead_of
 from ssdsl.ir.program import Compute
 from ssdsl.lower.lowering import Carry
 from ssdsl.lower.tasks.graph import FORWARD, TaskGraph
@@ -44,7 +44,7 @@ def _bound_buffers(graph: TaskGraph, place: dict[int, int]) -> None:
     This makes no cycle for messages from one role to one other: each may stand right before its own reader. A message
     to several roles is not bounded, as one of them may need it before another has read what came earlier.
     """
-    ahead = cache(lambda number: graph.plan.ahead([o.operator for o in graph.functions[number].operators()]))
+    ahead = ahead_of(graph.plan, graph.functions)
     for (number, gradient), nodes in graph.carried.items():
         transfer = graph.messages[number]
         assert isinstance(transfer, Transfer)
