@@ -26,7 +26,6 @@ from ssdsl.ir.function import (
 )
 from ssdsl.ir.value import Name
 from ssdsl.model.dims.layers import module_of
-from ssdsl.plan.regions import lengths_of
 
 
 def function_text(function: Function, scope: FileScope) -> str:
@@ -119,25 +118,25 @@ def _input(given: FunctionInput, *, own: bool) -> str:
     parts = [quoted(given.slot)]
     if given.time:
         parts.append(f"time={quoted_tuple([t.name for t in given.time])}")
-    if given.merges:
-        parts.append(f"joins=({', '.join(_join(m, given, own=own) for m in given.merges)},)")
+    if own:
+        (merge,) = given.merges
+        parts.append(f"earlier={quoted(merge.axes[0])}")
+    elif given.merges:
+        parts.append(f"joins=({', '.join(_join(m, given) for m in given.merges)},)")
     if not given.gradient:
         parts.append("gradient=False")
     return f"Input({', '.join(parts)})"
 
 
-def _join(merge: Merge, given: FunctionInput, *, own: bool) -> str:
-    """The merge of an input. With `own` the input is a result of earlier tasks of the same function: parts before the
-    running one are joined."""
+def _join(merge: Merge, given: FunctionInput) -> str:
+    """The merge of an input that another function made."""
     index = next(t for t in given.time if t.name in merge.axes)
     parts = [quoted(index.name), str(index.parts)]
     if not isinstance(merge, AllReduce):
         cut = merge.source
-        # parts of one length need no regions: the runtime finds those before the running one by its number
-        is_plain = cut.at is None or (own and len({*lengths_of(cut.at)}) == 1)
-        parts += [f"dim={cut.dim}", f"outer={cut.outer}", *([] if is_plain else [f"at={cut.at}"])]
+        parts += [f"dim={cut.dim}", f"outer={cut.outer}", *([] if cut.at is None else [f"at={cut.at}"])]
     if isinstance(merge, Exchange):
-        parts.append("earlier=True" if own else f"reads={merge.target.at}")
+        parts.append(f"reads={merge.target.at}")
     return f"Join({', '.join(parts)})"
 
 

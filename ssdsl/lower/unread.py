@@ -14,7 +14,7 @@ from ssdsl.ir.layout import Shard
 from ssdsl.ir.program import Members, Program
 from ssdsl.ir.value import Name, Type
 from ssdsl.lower.errors import CutInVain, IdleDevices, StateLeftWhole
-from ssdsl.lower.functions.gather_again import is_gathered
+from ssdsl.lower.functions.gather_again import is_extended, is_gathered
 from ssdsl.model.graph import ITEMSIZE, Graph
 from ssdsl.plan.errors.place import Idle, RelatesNothing, Unread
 from ssdsl.plan.plan import Mark, Plan, State
@@ -97,8 +97,8 @@ def _asked(plan: Plan, _: Program) -> Iterator[Span]:
 
 def _gathered_again(plan: Plan, program: Program) -> Iterator[Span]:
     for section in (s for f in program.functions for s in f.sections):
-        moved = (i for i in section.body if isinstance(i, Conversion))
-        values = {i.result.name for i in moved if i.again or (section.recompute and is_gathered(i))}
+        gathered = (i for i in section.body if isinstance(i, Conversion) and not is_extended(i))
+        values = {i.result.name for i in gathered if i.again or (section.recompute and is_gathered(i))}
         readers = (i.operator for i in section.body if isinstance(i, OpPart) and not values.isdisjoint(i.reads))
         yield from (mark.span for o in readers if (mark := plan.of(o).regathers) is not None)
 

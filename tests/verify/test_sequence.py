@@ -59,6 +59,7 @@ order by clock for s in 0..2, t in 0..4:
     stage[s].dgrad[t = t] at 3 * (7 - t - s) + 1
     stage[s].wgrad[t = t] at 3 * (7 - t - s) + 2
 """
+RECOMPUTED_HALVES = HALVES.replace("order by", 'recompute model["h.*"]\norder by')
 JOINED_ELSEWHERE = """
 mesh gpus(dp = 1)
 split (model - model["blocks.0"]) by seq into t = [5, 4, 4] parts [[1], [2], [0]]
@@ -106,6 +107,7 @@ CASES = [
     *((GPT, NESTED.format(parts)) for parts in NESTINGS),
     (GPT, TERAPIPE),
     (GPT, UNEQUAL),
+    (GPT, RECOMPUTED_HALVES),
     ("llama:tiny", CONTEXT_AND_HEADS),
     ("llama:tiny", TERAPIPE),
 ]

@@ -1,15 +1,20 @@
-"""Marks the conversions that backward gathers again: `recompute OPS.gathers`, and frozen weights in parts.
+"""Marks the conversions whose results backward makes again: parts behind earlier ones, `recompute OPS.gathers`, and
+frozen weights in parts.
 
-Autograd then keeps the device's own part, which its producer mostly keeps anyway, instead of the gathered value.
-Megatron-LM does this for the inputs of matrix products, with sequence parallelism (Korthikanti et al. 2022, section
-4.2.2). A value is gathered again if only operators that the plan names keep it. These run by their own call, not by a
-kernel of the runtime, so either all devices of a group keep the value, or none. Where backward runs in halves the value
-is kept: otherwise both halves would gather it.
+A slice that reads itself behind all slices before it (keys and values of causal attention) never keeps the joined
+tensor: the slices are kept once, by the tasks that made them, and joining them moves nothing between devices. So slices
+take as much memory as the uncut sequence.
+
+Of gathers, autograd then keeps the device's own part, which its producer mostly keeps anyway, instead of the gathered
+value. Megatron-LM does this for the inputs of matrix products, with sequence parallelism (Korthikanti et al. 2022,
+section 4.2.2). A value is gathered again if only operators that the plan names keep it. These run by their own call,
+not by a kernel of the runtime, so either all devices of a group keep the value, or none. Where backward runs in halves
+the value is kept: otherwise both halves would gather it.
 """
 
 from collections.abc import Collection, Iterator
 
-from ssdsl.ir.comm import AllGather
+from ssdsl.ir.comm import AllGather, Exchange
 from ssdsl.ir.function import Backward, Conversion, Function, Instr, OpPart, Section, reads_of, saved_names
 from ssdsl.ir.value import Name
 from ssdsl.lower.functions.views import views_of
@@ -25,15 +30,27 @@ def gather_again(lowering: Lowering) -> Lowering:
     asked = frozenset(n for n, record in plan.operators.items() if record.regathers is not None)
     parted = {w for shard in plan.shards if shard.state is State.WEIGHTS for w in shard.weights}
     frozen = frozenset(p.weight for p in lowering.params if not p.trained and p.weight in parted)
-    if not asked and not frozen:
-        return lowering
     functions = tuple(_marked(f, asked, frozen, lowering.graph) for f in lowering.functions)
     return replace(lowering, functions=functions)
 
 
 def _marked(function: Function, asked: frozenset[str], frozen: frozenset[str], graph: Graph) -> Function:
-    if function.backward is not Backward.WHOLE:
+    extends = any(i.producer == function.number for i in function.inputs)
+    gathers = bool(asked or frozen) and function.backward is Backward.WHOLE
+    if function.backward is Backward.NONE or not (extends or gathers):
         return function
+    found = _gathers(function, asked, frozen, graph) if gathers else frozenset[Name]()
+
+    def marked(instr: Instr) -> Instr:
+        is_again = isinstance(instr, Conversion) and (instr.result.name in found or is_extended(instr))
+        return replace(instr, again=True) if is_again else instr
+
+    sections = (s if s.recompute else replace(s, body=tuple(map(marked, s.body))) for s in function.sections)
+    return replace(function, sections=tuple(sections))
+
+
+def _gathers(function: Function, asked: frozenset[str], frozen: frozenset[str], graph: Graph) -> frozenset[Name]:
+    """The gathered values that backward gathers again."""
     weights = {p.var.name for p in function.parameters if p.var.name.value in frozen}
     base = views_of(function, graph)
     outputs = {base.get(o.name, o.name) for o in function.outputs}
@@ -45,15 +62,14 @@ def _marked(function: Function, asked: frozenset[str], frozen: frozenset[str], g
 
     of_plan = kept_only(asked) if asked else set[Name]()
     of_weights = kept_only(graph.by_name) if weights else set[Name]()
+    moved = (i for i in function.body() if isinstance(i, Conversion) and _only_gathers(i))
+    chosen = ((i, of_weights if i.source in weights else of_plan if is_gathered(i) else ()) for i in moved)
+    return frozenset(i.result.name for i, values in chosen if i.result.name in values)
 
-    def marked(instr: Instr) -> Instr:
-        if not isinstance(instr, Conversion) or not _only_gathers(instr):
-            return instr
-        found = of_weights if instr.source in weights else of_plan if is_gathered(instr) else ()
-        return replace(instr, again=True) if instr.result.name in found else instr
 
-    sections = (s if s.recompute else replace(s, body=tuple(map(marked, s.body))) for s in function.sections)
-    return replace(function, sections=tuple(sections))
+def is_extended(instr: Conversion) -> bool:
+    """Whether a conversion joins the running part behind earlier ones."""
+    return isinstance(instr.forward[0], Exchange) and instr.forward[0].in_time if instr.forward else False
 
 
 def is_gathered(instr: Conversion) -> bool:

@@ -289,12 +289,17 @@ def check_again(facts: ProofFacts, function: Function) -> None:
     """Adds a failure for each conversion marked `again` that backward may not repeat."""
     unlike = {read for op in function.operators() if op.kernel.function for read in op.reads}
     for section in function.sections:
-        for instr in (i for i in section.body if isinstance(i, Conversion) and i.again):
+        for instr in (i for i in section.body if isinstance(i, Conversion) and i.again and not _is_local(i)):
             why = "read by a kernel that may keep it on some devices alone" if instr.result.name in unlike else ""
             if why := why or _wrong(function, section, instr):
                 where = f"function `{function.name}`, reshard to {instr.result.name}"
                 wanted = "a gather by all devices, in a backward of one task"
                 facts.fail(Rule.AGAIN, where, instr.source, wanted, why, function.submesh.mesh.span)
+
+
+def _is_local(instr: Conversion) -> bool:
+    """Whether a conversion joins parts in time that the device has: any device may repeat it by itself."""
+    return bool(instr.forward) and all(isinstance(s, Exchange) and s.in_time for s in instr.forward)
 
 
 def _wrong(function: Function, section: Section, instr: Conversion) -> str:

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from ..layout.regions import Regions, Run, Runs, length
-from ..ranks.world import Group
+from ..ranks.world import Group, here
 from .own_gradient import Gradients, with_gradient
 from .softmax_and_max import widened
 from .windows import Part
@@ -44,20 +44,37 @@ def causal_attention_part(
     for start, end in part.results:
         here, before = query.narrow(-2, before, end - start), before + end - start
         keys, values = (x.narrow(-2, 0, end) for x in (key, value))
-        mask = _lower_right(end - start, end, query.device) if start else None
+        mask = _lower_right(end - start, end, query) if start else None
         given: Any = {"attn_mask": mask, "is_causal": not start, "scale": scale, "enable_gqa": enable_gqa}
         results.append(F.scaled_dot_product_attention(here, keys, values, **given))
     return torch.cat(results, -2) if len(results) > 1 else results[0]
 
 
-def _lower_right(queries: int, keys: int, device: torch.device) -> torch.Tensor:
+def _lower_right(queries: int, keys: int, query: torch.Tensor) -> torch.Tensor:
     """The mask [queries, keys] of causal attention for the last queries: the last one sees all keys. GPUs have fused
-    kernels for torch's own form of it; that form is a subclass, which cannot be made under a dispatch mode."""
-    if device.type == "cpu":
-        return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+    kernels for torch's own form of it; that form is a subclass, which cannot be made under a dispatch mode. On a CPU
+    the scores get it as addends, which autograd would keep: backward makes them again."""
+    if query.device.type == "cpu":
+        source = _LowerRight(queries, keys, query.dtype)
+        mask = source.gathered_again()
+        here().gathered.note(mask, source)
+        return mask
     from torch.nn.attention.bias import causal_lower_right  # imports torch's compiler, 70 MB
 
     return causal_lower_right(queries, keys)
+
+
+@dataclass(frozen=True)
+class _LowerRight:
+    """A mask of causal attention that is made from its sizes: zeros where a query sees a key."""
+
+    queries: int
+    keys: int
+    dtype: torch.dtype
+
+    def gathered_again(self) -> torch.Tensor:
+        unseen = torch.full((self.queries, self.keys), -math.inf, dtype=self.dtype)
+        return unseen.triu_(self.keys - self.queries + 1)
 
 
 def scale_of(query: torch.Tensor, scale: float | None) -> float:

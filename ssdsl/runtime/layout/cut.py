@@ -142,11 +142,6 @@ def merge_blocks(parts: torch.Tensor, dim: int, outer: int) -> torch.Tensor:
     return blocks.movedim(0, dim + 1).flatten(dim, dim + 2)
 
 
-def extend(earlier: torch.Tensor | None, x: torch.Tensor, dim: int, outer: int = 1) -> torch.Tensor:
-    """Appends a part to the parts before it (None before the first): axis `dim` is (outer, positions)."""
-    return x if earlier is None else joined([earlier, x], dim, outer)
-
-
 def put(x: torch.Tensor, part: torch.Tensor, takes: Iterable[Take]) -> None:
     """Writes `part` into the positions of `x` that remain after taking one part after another.
 

@@ -48,8 +48,8 @@ class AxisRuns:
 class Join:
     """Joins the parts of a value along a time index: concatenated along `dim` within `outer` blocks, or summed.
 
-    With `earlier`, only parts before the running one are read. Parts that are not equal consecutive runs lie `at` these
-    runs of each block, one for each part. With `reads`, each part of the reader gets its region of the joined parts.
+    Parts that are not equal consecutive runs lie `at` these runs of each block, one for each part. With `reads`, each
+    part of the reader gets its region of the joined parts.
     """
 
     index: str
@@ -57,13 +57,10 @@ class Join:
     dim: int | None = None
     outer: int = 1
     at: Regions | None = None
-    earlier: bool = False
     reads: Regions | None = None
 
     def parts(self, at: int) -> Sequence[int]:
         """The numbers of the parts that part `at` reads, in the order of their positions."""
-        if self.earlier:
-            return range(at)
         ordered = range(self.count) if self.at is None else sorted(range(self.count), key=self.at.__getitem__)
         return ordered if self.reads is None else [k for k in ordered if self._runs(k, at)]
 
@@ -100,17 +97,28 @@ class Join:
 
 @dataclass(frozen=True)
 class Input:
-    """A value from another block: `slot` is its key in the rank's storage, `time` the indices of its parts."""
+    """A value from another block: `slot` is its key in the rank's storage, `time` the indices of its parts.
+
+    A value that earlier tasks of the block itself have left has an index `earlier`: the block gets all parts before its
+    own along it, as a tuple, and not joined.
+    """
 
     slot: str
     time: tuple[str, ...] = ()
     joins: tuple[Join, ...] = ()
     gradient: bool = True
+    earlier: str | None = None
 
     def parts(self, at: Mapping[str, int]) -> Iterator[At]:
         """The parts that a block reads at some indices: at indices that both have its own part, else all parts."""
         joins = {j.index: j for j in self.joins}
-        return itertools.product(*(joins[i].parts(at.get(i, 0)) if i in joins else (at[i],) for i in self.time))
+
+        def along(index: str) -> Iterable[int]:
+            if index == self.earlier:
+                return range(at[index])
+            return joins[index].parts(at.get(index, 0)) if index in joins else (at[index],)
+
+        return itertools.product(*map(along, self.time))
 
     def value(self, parts: Mapping[At, torch.Tensor], at: Mapping[str, int]) -> torch.Tensor:
         """The joined parts."""

@@ -18,6 +18,7 @@ from .split_backward import Waiting, collecting, finish, first_half
 from .weights import Weights
 
 Key = tuple[str, At]
+Given = torch.Tensor | tuple[torch.Tensor, ...]  # what a block gets for an input
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Runner:
         self.prepared: dict[str, torch.Tensor] = {}
         self.values: dict[Key, torch.Tensor] = {}
         self.gradients = GradientAccumulator()
-        self.saved: dict[tuple[int, At], tuple[list[torch.Tensor | None], list[GradientEdge | None]]] = {}
+        self.saved: dict[tuple[int, At], tuple[list[Given], list[GradientEdge | None]]] = {}
         self.halves: dict[tuple[int, At], Waiting] = {}
         self.losses: list[torch.Tensor] = []
         self.scale = 1.0  # factor of the loss in backward
@@ -149,13 +150,28 @@ class Runner:
         with self._task("weight gradients of block", "W", block.number, part):
             finish(self.halves.pop((block.number, part)))
 
-    def _read(self, given: Input, at: dict[str, int], learns: bool) -> torch.Tensor | None:
-        """A block's input: the joined parts of a value, as a leaf of the block's own autograd graph. None for the state
-        before a first part."""
+    def _read(self, given: Input, at: dict[str, int], learns: bool) -> Given:
+        """A block's input: the joined parts of a value, as a leaf of the block's own autograd graph; the earlier parts
+        of its own value as a leaf each."""
         parts = {part: self.values[given.slot, part] for part in given.parts(at)}
-        if not parts:
-            return None
-        return given.value(parts, at).detach().requires_grad_(given.gradient and learns)
+        learns = learns and given.gradient
+        if given.earlier is not None:
+            return tuple(self._earlier((given.slot, part), value, learns) for part, value in parts.items())
+        return given.value(parts, at).detach().requires_grad_(learns)
+
+    def _earlier(self, key: Key, value: torch.Tensor, learns: bool) -> torch.Tensor:
+        """An earlier part as a leaf, which shares its memory. Its gradient is added to that of its other readers at
+        once, so that no task holds the gradients of all layers' parts."""
+
+        def add(leaf: torch.Tensor) -> None:
+            assert leaf.grad is not None
+            self.gradients.add(key, leaf.grad)
+            leaf.grad = None
+
+        leaf = value.detach().requires_grad_(learns)
+        if learns:
+            leaf.register_post_accumulate_grad_hook(add)  # type: ignore[no-untyped-call]
+        return leaf
 
     def _backward(self, block: Block, at: dict[str, int]) -> None:
         part = tuple(at.values())
@@ -174,9 +190,10 @@ class Runner:
                 self.world.clock.follow(roots)
             torch.autograd.backward(roots, gradients)
         else:
-            first_half(roots, gradients, [i for i in inputs if i is not None and i.requires_grad])
+            leaves = [leaf for i in inputs for leaf in ((i,) if isinstance(i, torch.Tensor) else i)]
+            first_half(roots, gradients, [leaf for leaf in leaves if leaf.requires_grad])
         for given, leaf in zip(block.inputs, inputs, strict=True):
-            if leaf is not None and leaf.grad is not None:
+            if isinstance(leaf, torch.Tensor) and leaf.grad is not None:
                 for where, share, regions in given.split(leaf.grad, at):
                     self.gradients.add((given.slot, where), share, regions)
 

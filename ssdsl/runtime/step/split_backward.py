@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ..ranks.world import World, here
 from .recompute import recomputing
@@ -153,18 +154,19 @@ def checkpoint_halves(run: Callable[..., Any], *args: Any) -> Any:
     """run(*args) with recomputation: autograd saves only the inputs; backward recomputes, split in halves as well."""
     if not torch.is_grad_enabled():
         return run(*args)
-    return _Recomputed.apply(run, ALWAYS, *args)  # type: ignore[no-untyped-call]
+    flat, form = tree_flatten(args)  # earlier parts of a value are a tuple of tensors
+    return _Recomputed.apply(run, ALWAYS, form, *flat)  # type: ignore[no-untyped-call]
 
 
 class _Recomputed(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, run: Callable[..., Any], always: torch.Tensor, *args: Any) -> Any:
-        ctx.run, ctx.others = run, [None if isinstance(a, torch.Tensor) else a for a in args]
+    def forward(ctx: Any, run: Callable[..., Any], always: torch.Tensor, form: TreeSpec, *args: Any) -> Any:
+        ctx.run, ctx.form, ctx.others = run, form, [None if isinstance(a, torch.Tensor) else a for a in args]
         ctx.places = [n for n, a in enumerate(args) if isinstance(a, torch.Tensor)]
         ctx.save_for_backward(*(args[n] for n in ctx.places))
         ctx.set_materialize_grads(False)
         ctx.world = here()
-        return _detached(run(*args))
+        return _detached(run(*tree_unflatten(args, form)))
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
@@ -173,7 +175,7 @@ class _Recomputed(torch.autograd.Function):
         for n, tensor in given.items():
             args[n] = tensor.detach().requires_grad_(tensor.requires_grad)
         with torch.enable_grad(), recomputing(ctx.world):
-            outputs = _tuple(ctx.run(*args))
+            outputs = _tuple(ctx.run(*tree_unflatten(args, ctx.form)))
         learning, before = [n for n in given if args[n].requires_grad], len(ctx.world.waiting)
         first_half(*_given(outputs, gradients), [args[n] for n in learning])
         found = [a.grad if isinstance(a, torch.Tensor) else None for a in args]
@@ -182,7 +184,7 @@ class _Recomputed(torch.autograd.Function):
         for n in late:
             args[n].grad = None  # the second half sets it
         ctx.world.waiting.append(RecomputedArgs([args[n] for n in late], [given[n] for n in late]))
-        return None, None, *found
+        return None, None, None, *found
 
 
 def _leaves(tensors: list[torch.Tensor]) -> set[int]:

@@ -68,9 +68,10 @@ class KeptBytes(Record):
 
 class Around(Record):
     """Facts about a function's memory that depend on other functions. `held`: the input is a value that another
-    function of these devices keeps already; `shared`: that function also runs less often. `kept`: the output is kept by
-    a reader until its backward. `buckets`: for each parameter, the number of the bucket that its gradient shares with
-    others, and whether the bucket ends with the task; None for a gradient by itself."""
+    function of these devices, or an earlier task of this one, keeps already; `shared`: that function also runs less
+    often. `kept`: the output is kept by a reader until its backward. `buckets`: for each parameter, the number of the
+    bucket that its gradient shares with others, and whether the bucket ends with the task; None for a gradient by
+    itself."""
 
     held: tuple[bool, ...]
     shared: tuple[bool, ...]
@@ -148,11 +149,13 @@ class Activations:
         """Whether an input is a value that another function of these devices keeps already."""
         producer = self.facts.program.functions[given.producer]
         is_kept = producer.backward is not Backward.NONE
-        return producer.submesh == function.submesh and not given.merges and is_kept
+        is_copy = bool(given.merges) and producer != function  # parts of earlier tasks are not joined
+        return producer.submesh == function.submesh and not is_copy and is_kept
 
     def _kept_by_readers(self, function: Function) -> frozenset[str]:
-        """The slots of a function that others on its devices, which run more often, keep until their backward."""
-        found = set[str]()
+        """The slots of a function that others on its devices, which run more often, or its own later tasks keep until
+        their backward."""
+        found = {i.slot for i in function.inputs if i.producer == function.number}
         for reader in (f for f in self.facts.program.functions if f.submesh == function.submesh):
             given = {
                 i.var.name: i.slot

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import compile_source
@@ -102,7 +103,7 @@ class Watched:
             self.left.append((task, before, _now(made)))
             if phase == "forward":
                 inputs = runner.saved.get((block.number, task[2]), ([], ()))[0]
-                self.inputs[task] = {t.untyped_storage()._cdata for t in inputs}
+                self.inputs[task] = {t.untyped_storage()._cdata for t in tree_leaves(inputs)}
 
         setattr(runner, phase, watched)
 
@@ -283,6 +284,39 @@ def test_the_most_of_data_parallelism(tmp_path: Path, plan: str, params: dict[st
     simulated = sum(parts.get(part, 0) for part in ("activations", "scratch", "gradients"))
     measured = Watched(found, 0, tmp_path / "program", model).most()
     assert simulated == pytest.approx(measured, rel=0.01)
+
+
+@pytest.mark.parametrize("slices", [2, 8])
+@pytest.mark.parametrize("layers", ["kept", "recomputed"])
+def test_slices_keep_keys_and_values_once(tmp_path: Path, layers: str, slices: int) -> None:
+    """All slices together keep what the whole sequence does (but for one number of each slice's loss); recomputed
+    layers also keep the keys and values that later slices read: views of one product with the queries."""
+    model = "gpt:tiny,layers=4,vocab=64,seq=256,batch=1"
+    recompute = 'recompute model["h.*"]\n' if layers == "recomputed" else ""
+
+    def of(slices: int) -> Compiled:
+        text = f"mesh gpus(dp = 1)\nsplit model by seq into t = {slices}\n{recompute}assign model to gpus\n"
+        return compile_source(Source("slices.ssp", text), graph_of(model), {}, Path())
+
+    def kept(found: Compiled) -> int:
+        (function,), says = found.program.functions, activations(found.program)
+        return sum(
+            says.of(function, at).size_bytes for at in ([(k,) for k in range(slices)] if function.time else [()])
+        )
+
+    found = of(slices)
+    products = 4 * 256 * 3 * 128 * 4 if recompute else 0
+    assert 0 <= kept(found) - products - kept(of(1)) <= 8 * slices
+    watched = Watched(found, 0, tmp_path / "program", model)
+    gc.collect()
+    gc.freeze()
+    watched.step()
+    last = [after for (phase, *_), _, after in watched.left if phase == "forward"][-1]
+    assert sum(last.values()) == kept(found)
+    parts = dict(step(found, cluster="laptop").devices[0].peak_parts)
+    simulated = sum(parts.get(part, 0) for part in ("activations", "scratch", "gradients"))
+    most = Watched(found, 0, tmp_path / "again", model).most()
+    assert simulated == pytest.approx(most, rel=0.15 if recompute else 0.03)
 
 
 @pytest.mark.parametrize("plan", ["data_parallel", "co_shard"])
