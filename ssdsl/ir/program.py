@@ -176,7 +176,8 @@ class Program(Record):
     """A compiled plan for a model. `stated` are the statements of the plan that gave an action its place.
 
     If `trains` is false, it has no gradients and no update. Its parameters may then be those of the program that trains
-    the same weights, and include some that it does not read.
+    the same weights, and include some that it does not read. So may those of one of several losses: `unreached` are the
+    weights that other losses train, and whose gradients of this one are zero; its update leaves them as they are.
     """
 
     plan: Plan
@@ -190,6 +191,7 @@ class Program(Record):
     stated: dict[Compute, tuple[Span, ...]] = field(default_factory=dict)
     results: tuple[Result, ...] = ()
     trains: bool = True
+    unreached: frozenset[str] = frozenset()
 
     @property
     def graph(self) -> Graph:

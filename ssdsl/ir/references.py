@@ -57,8 +57,8 @@ def _values(program: Program) -> Iterator[str]:
     """All values of the model that a program names."""
     yield from (program.loss.name.value, *(r.value.value for r in program.results))
     if program.trains:  # an evaluation has the parameters of the training program, also those that it does not read
-        yield from (p.weight for p in program.params)
-        yield from (w for f in program.flats for w in f.weights)
+        yield from (p.weight for p in program.params if p.weight not in program.unreached)
+        yield from (w for f in program.flats for w in f.weights if w not in program.unreached)
     yield from (m.value for m in program.messages if isinstance(m, Transfer))
     for function in program.functions:
         yield from (i.var.name.value for i in function.inputs)

@@ -250,4 +250,11 @@ class Lowering(Record):
             self.stated,
             self.results,
             self.trains,
+            self.unreached,
         )
+
+    @property
+    def unreached(self) -> frozenset[str]:
+        """The weights that the program which holds them trains, and that this one's loss does not reach."""
+        held = frozenset(p.weight for p in self.held.params if p.trained)
+        return held - self.learning if self.trains else frozenset()

@@ -72,6 +72,7 @@ def check_params(facts: ProofFacts) -> None:
                 facts.fail(Rule.FLAT, f"parameters on {param.submesh}", weight, wanted, len(found), _span(param))
     for flat in facts.program.flats:
         found_params = [facts.params[w, flat.submesh] for w in flat.weights if (w, flat.submesh) in facts.params]
+        found_params.sort(key=lambda param: param.weight in facts.program.unreached)  # whose gradients are zero: last
         if found_params and all(map(_fits, found_params)):
             _check_flat(facts, flat, found_params, homes, flats)
 
@@ -86,7 +87,10 @@ def _check_param(facts: ProofFacts, param: Param) -> None:
         return
     if facts.params[param.weight, param.submesh] is not param:
         facts.fail(Rule.TWICE, where, param.weight, "one parameter", "two", _span(param))
-    trained = value.origin is Origin.WEIGHT and param.weight in facts.learning
+    is_unreached = param.weight in facts.program.unreached
+    if is_unreached and param.weight in facts.learning:
+        facts.fail(Rule.PARAM, where, param.weight, "a weight that the loss does not reach", "a gradient", _span(param))
+    trained = value.origin is Origin.WEIGHT and (param.weight in facts.learning or is_unreached)
     if not facts.program.trains:
         trained = param.trained  # decided by the program that trains the weights
     if (param.trained, param.dtype, param.shape.axes) != (trained, value.dtype, value.sizes):
@@ -141,7 +145,8 @@ def _check_flat(
 ) -> None:
     where, span = f"flat parameter {flat.number} on {flat.submesh}", _span(params[0])
     for param in params:
-        if param.dtype != flat.dtype or set(param.partial) != set(params[0].partial):
+        is_alike = param.weight in facts.program.unreached or set(param.partial) == set(params[0].partial)
+        if param.dtype != flat.dtype or not is_alike:
             facts.fail(
                 Rule.FLAT, where, param.weight, (flat.dtype, params[0].partial), (param.dtype, param.partial), span
             )

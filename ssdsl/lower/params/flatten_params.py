@@ -86,7 +86,8 @@ def flatten_params(lowering: Lowering) -> Lowering:
     if not lowering.trains:
         return replace(lowering, flats=lowering.held.flats)
     if lowering.held.flats:
-        return replace(lowering, flats=tuple(_completed(flat, lowering.params) for flat in lowering.held.flats))
+        reached = tuple(p for p in lowering.params if p.weight not in lowering.unreached)
+        return replace(lowering, flats=tuple(_completed(flat, reached) for flat in lowering.held.flats))
     layers = layer_paths(lowering.graph)
     submeshes: dict[str, list[Submesh]] = {}
     for param in lowering.params:
@@ -160,8 +161,13 @@ def _flat(number: int, kind: _Kind, params: list[Param]) -> FlatParam:
 
 def _completed(flat: FlatParam, params: tuple[Param, ...]) -> FlatParam:
     """A flat parameter of the program that trains, with the completion that its gradients need here: copies that share
-    a reduction there share it here. Raises PlanError if its weights' gradients are not sums over the same axes."""
-    first, *rest = (p for p in params if p.submesh == flat.submesh and p.weight in flat.weights)
+    a reduction there share it here. `params` are those that the loss reaches. Raises PlanError if its weights'
+    gradients are not sums over the same axes."""
+    weights = frozenset(flat.weights)
+    mine = [p for p in params if p.submesh == flat.submesh and p.weight in weights]
+    if not mine:
+        return replace(flat, completion=completion_of((), flat.sharded, flat.completion.tied))
+    first, *rest = mine
     if other := next((p for p in rest if p.partial != first.partial), None):
         raise PlanError(GradientsApart(None, first.weight, first.partial, other.weight, other.partial))
     gathers = (step.axes for step in flat.completion.once if isinstance(step, GatherGrads))

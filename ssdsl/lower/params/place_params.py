@@ -48,6 +48,8 @@ def place_params(lowering: Lowering) -> Lowering:
         return replace(lowering, params=_held(lowering, uses))
     placing = _Placing(lowering)
     params = [p for w, found in uses.items() for p in placing.of(w, shapes[w], found, written.get(w))]
+    read = {(p.weight, p.submesh) for p in params}
+    params += [replace(p, partial=()) for p in lowering.held.params if p.trained and (p.weight, p.submesh) not in read]
     if not lowering.held.params:
         check_shards(lowering.plan.shards, params)
     return replace(lowering, params=tuple(map(placing.in_parts, params)))
@@ -79,6 +81,7 @@ class _Placing:
         for p in lowering.held.params:
             self.held.setdefault(p.weight, {})[p.submesh] = p.layout
         self.known: dict[Hashable, list[tuple[Layout, tuple[str, ...]]]] = {}
+        self.unreached = lowering.unreached
         shards = (s for s in lowering.plan.shards if s.state is State.WEIGHTS)
         self.cut = {weight: shard.axes for shard in shards for weight in shard.weights}
 
@@ -90,9 +93,10 @@ class _Placing:
             self._check_apart(weight, list(uses))
             alike = self.known[key] = list(_placed(uses, held, shape, written))
         value, lowering = self.lowering.graph.values[weight], self.lowering
-        trained = value.origin is Origin.WEIGHT and weight in lowering.learning
+        is_unreached = weight in self.unreached
+        trained = value.origin is Origin.WEIGHT and (weight in lowering.learning or is_unreached)
         for submesh, (layout, partial) in zip(uses, alike, strict=True):
-            yield Param(weight, submesh, shape, layout, partial, trained, value.dtype)
+            yield Param(weight, submesh, shape, layout, () if is_unreached else partial, trained, value.dtype)
 
     def in_parts(self, param: Param) -> Param:
         """The parameter, in the parts in which a statement stores a weight that is not trained."""
