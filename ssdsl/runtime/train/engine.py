@@ -20,6 +20,7 @@ from ..layout.parts import LocalTensor, ReplicaOwners, local_tensors, pieces_of
 from ..profile.recorder import Recorder
 from ..program.program import CompiledProgram
 from ..program.rank_program import Gather, RankProgram
+from ..program.returned import part_of, rebuilt
 from ..ranks.rank_setup import join_world, role_of, tie_groups, weights_of
 from ..ranks.world import World
 from ..step.weights import Weights
@@ -341,23 +342,26 @@ class Engine:
                 raise EngineError(f"what is to be evaluated is {batches!r}", "give a batch, several, or a loader")
         return batches
 
-    def predict(self, batch: Batch, *outputs: str | int, gather: Gather = "all") -> dict[str | int, torch.Tensor]:
+    def predict(self, batch: Batch, *outputs: str | int, gather: Gather = "all") -> dict[str | int, Any]:
         """Outputs of the module in eval mode for a global batch, by name, as in `engine.predict(batch, "logits")`.
 
-        `outputs` are keys or attributes of forward's result, or positions in its tuple; by default all of them. They
-        are gathered on all ranks, on the CPU; with `gather="first"` on rank 0 alone, and the other ranks get an empty
-        dictionary. Raises EngineError as `step` does, and for an unknown output.
+        `outputs` are keys or attributes of forward's result, or positions in its tuple; by default all of them. A
+        tuple, list or dictionary in it is returned as one; `"hidden.0"` is the first tensor of a tuple `hidden`.
+        Tensors are gathered on all ranks, on the CPU; with `gather="first"` on rank 0 alone, and the other ranks get an
+        empty dictionary. Raises EngineError as `step` does, and for an unknown output.
         """
         share = self._evaluated(batch, tuple(map(str, outputs)) or None)
-        returned = [output.name for output in share.table.outputs]
-        if not returned:
+        returned = share.table.returned
+        if not any(leaf.is_tensor for leaf in returned):
             raise EngineError(
                 "the forward returns its loss alone, so there is nothing to predict",
                 "let it return more beside the loss, as in `return {'loss': loss, 'logits': logits}`",
             )
-        asked: tuple[str | int, ...] = outputs or tuple(int(name) if name.isdigit() else name for name in returned)
-        found = share.outputs([*map(str, asked)], gather)
-        return {name: found[str(name)] for name in asked if str(name) in found}
+        asked = [leaf.name for leaf in returned if not outputs or any(leaf.is_in(str(name)) for name in outputs)]
+        found = share.outputs(asked, gather)
+        if not found:
+            return {}
+        return {name: part_of(returned, str(name), found) for name in outputs} or rebuilt(returned, found)
 
     def _evaluated(self, batch: Batch, outputs: Outputs) -> RankProgram:
         with self.world.enter():
