@@ -8,7 +8,7 @@ import torch
 
 from ssdsl.runtime.train.engine import Engine
 from tests.train.conftest import Net, batches
-from tests.train.test_live import SIZE, live
+from tests.train.test_live import SIZE, Lines, live
 
 PLANS: list[tuple[str, dict[str, int]]] = [
     ("data_parallel", {"D": 2}),
@@ -91,6 +91,25 @@ def test_all_that_the_forward_returns(plan: str, params: dict[str, int], capsys:
     said = capsys.readouterr().err
     assert "warning[E0425]: left out of the outputs, as no tensors: `width` is an int" in said
     assert "nothing" not in said
+
+
+def test_a_batch_of_a_loader_for_training() -> None:
+    """The evaluation, or an output, may need parts that training does not: they are loaded then."""
+
+    def work(engine: Engine) -> Any:
+        (batch,) = engine.loader(Lines(SIZE), SIZE)
+        return (
+            engine.predict(batch, "counts.mask", "tokens"),
+            engine.evaluate(batch),
+            engine.predict(dict(batch), "tokens"),
+        )
+
+    (given,), module = batches(1, SIZE), _module().eval()
+    expected = _without_the_rest(module(**given))
+    for named, loss, of_dictionary in live(Telling, "pipeline", {"M": 2}, 2, work):
+        _check(named, {"counts.mask": expected["counts"]["mask"], "tokens": given["x"]})
+        _check(of_dictionary, {"tokens": given["x"]})
+        assert loss == pytest.approx(float(expected["loss"]), rel=1e-5)
 
 
 def _check(found: Any, expected: Any) -> None:

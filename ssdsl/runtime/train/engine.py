@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from ..data.batch import Batch, CheckedBatch, Tensors, another_batch, compare, mark_of, named
+from ..data.batch import Batch, Tensors, another_batch, compare, mark_of, named
+from ..data.checked_batch import CheckedBatch
 from ..data.loader import Loader, loader_options
 from ..errors import EngineError
 from ..layout.cut import Piece
@@ -273,13 +274,11 @@ class Engine:
         """The program for a batch, and this rank's part of the batch."""
         if isinstance(batch, CheckedBatch):  # the loader has checked it, on all ranks
             share = self._share_for(kind, batch.feed.samples, outputs)
-            if share.inputs == batch.feed.pieces:
-                batch.check()
-                return share, batch
-            raise EngineError(
-                "evaluation needs other parts of a batch than training does, and this loader is for training",
-                "make a loader for it: `engine.loader(dataset, ..., evaluate=True)`",
-            )
+            batch.check()
+            if share.feed is batch.feed:
+                return share, batch.part_for(share.feed)
+            with self._together():  # this program may need other parts, which some ranks load now
+                return share, batch.part_for(share.feed)
         whole: Tensors = {}
         feed = self.training.feed
         samples, error = feed.samples, None
