@@ -67,13 +67,14 @@ def compile_evaluation(
     same weights. The batch may have another size.
 
     `outputs` names results beside the loss: attributes or keys of what the forward returns, or positions in its tuple;
-    None means all that it returns. Raises PlanError. Warnings are left out: they were given for training.
+    None means all tensors that it returns, with a warning of what is none. Raises PlanError. Warnings of the plan are
+    left out: they were given for training.
     """
-    from ssdsl.model.evaluation import capture_evaluation  # which loads torch
+    from ssdsl.model.evaluation import capture_evaluation, left_out  # which loads torch
 
     graph = capture_evaluation(model, outputs, training.program.graph)
     program = _carried(training, graph, cluster, trains=False)
-    return Compiled(training.source, program.plan, program, require_proof(program), ())
+    return Compiled(training.source, program.plan, program, require_proof(program), left_out(graph))
 
 
 def _carried(training: Compiled, graph: Graph, cluster: Cluster | None, *, trains: bool) -> Program:

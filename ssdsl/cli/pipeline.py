@@ -158,7 +158,9 @@ def evaluation(
 
     try:
         with working("compiling the evaluation"):
-            return compile_evaluation(training, loaded.model, outputs, cluster)
+            found = compile_evaluation(training, loaded.model, outputs, cluster)
+        show_diagnostics(found.warnings)
+        return found
     except PlanError as error:
         if outputs:
             raise

@@ -55,6 +55,7 @@ def program_table(program: Program, groups: Groups, sites: SitesOf, precision: s
         constants={v.name: v.dtype for v in graph.of(Origin.CONSTANT)},
         seed=tuple(v.name for v in graph.of(Origin.SEED)),
         outputs=tuple(_output(program, r) for r in program.results),
+        returned=graph.returned,
         trains=program.trains,
         ties=_ties(program),
         sparse=tuple(sparse_weights(graph)),

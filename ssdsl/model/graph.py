@@ -15,6 +15,7 @@ from ssdsl.model.dims.window import Window
 from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.memory.storage import Storage, aliases
 from ssdsl.record import Record
+from ssdsl.runtime.program.returned import Leaf
 
 if TYPE_CHECKING:
     from ssdsl.model.memory.observed import Observed
@@ -228,7 +229,8 @@ class Graph:
 
     `dim_names` gives the name of every dimension class. `updates` maps a buffer to the value it takes after the step.
     `constants` are the tensors stored in the captured program. `axes` has the names that the model gives the axes of
-    its inputs, `outputs` the values that were asked for beside the loss, `storages` the memory of every value.
+    its inputs, `outputs` the values that were asked for beside the loss, `returned` these in the structure that the
+    forward returned, `storages` the memory of every value.
     """
 
     name: str
@@ -240,6 +242,7 @@ class Graph:
     constants: dict[str, Constant] = field(default_factory=dict)
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
+    returned: tuple[Leaf, ...] = ()
     storages: dict[str, Storage] = field(default_factory=dict, compare=False)
 
     @cached_property

@@ -20,6 +20,7 @@ from ssdsl.model.ops.registry import row
 from ssdsl.model.rewrite.calls import learning, without_unread
 from ssdsl.model.rewrite.causal import flag_causal
 from ssdsl.model.rewrite.constants import expand_last
+from ssdsl.model.rewrite.copy_known import copy_known
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
 from ssdsl.model.rewrite.normalise import normalise
 from ssdsl.model.rewrite.routing import leave_unsorted
@@ -36,6 +37,7 @@ def capture(model: Model) -> Graph:
     drawn = explicit_draws(capture_calls(model), model.generator)
     calls = without_unread(expand_last(flag_causal(leave_unsorted(normalise(drawn)))))
     constant, data = stages(calls)
+    calls = copy_known(calls, constant | data)
     calls = discover(calls, constant)
     found = analyse(calls, constant)
     merge_positions(calls, found)
@@ -74,6 +76,7 @@ class _Builder:
             {name: constant_of(tensor) for name, tensor in calls.constants.items()},
             self.model.axes,
             calls.outputs,
+            calls.returned,
         )
 
     def _value(self, name: str) -> Value:

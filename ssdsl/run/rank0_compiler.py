@@ -64,8 +64,6 @@ class Live:
         source = read_source(self.path)
         parse(source)  # reports a mistake in the plan's text before the model is captured
         self._trains = compile_source(source, _captured(self.model), self.params, self.path.parent)
-        for warning in self._trains.warnings:
-            print(render(warning), file=sys.stderr, flush=True)
         return self._trains
 
     def _program(self, what: str, make: Callable[[], Compiled]) -> CompiledProgram:
@@ -75,7 +73,10 @@ class Live:
         with self.control.together():
             if self.control.rank == 0:
                 with rendered(), _bugs_as_engine_errors(), _reported(f"{self.path.name}{what}"):
-                    program = make().program
+                    made = make()
+                    for warning in made.warnings:
+                        print(render(warning), file=sys.stderr, flush=True)
+                    program = made.program
                     texts = program_files(program, self.model.precision)
                     constants = {n: t for n, t in constants_of(program.graph).items() if not t.is_meta}
         texts, constants = _sent(texts, constants, self.control)

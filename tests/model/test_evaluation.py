@@ -14,6 +14,7 @@ from ssdsl.compile import compile_evaluation, compile_source
 from ssdsl.model import evaluation_errors as errors
 from ssdsl.model.evaluation import capture_evaluation
 from ssdsl.model.graph import Origin
+from ssdsl.model.load.from_module import model_of
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import REGISTRY, Diagnostic, PlanError
@@ -110,15 +111,21 @@ class Plain(nn.Module):
         return self.a(x).square().mean()
 
 
-class Masked(nn.Module):
-    """One of its results follows from its input alone."""
+class Cache:
+    """An object that only a model knows."""
+
+
+class Hidden(nn.Module):
+    """Returns tuples, and things that are no tensors."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.a = nn.Linear(4, 4)
+        self.a, self.never = nn.Linear(4, 4), nn.Linear(4, 4)
 
     def forward(self, x: torch.Tensor) -> Any:
-        return SimpleNamespace(loss=self.a(x).square().mean(), mask=x > 0, weight=self.a.weight)
+        y = self.a(x)
+        hidden, others = (x, y, y + x), {"length": 8, "cache": Cache(), "none": None, "rate": 0.5, "name": "net"}
+        return {"loss": y.square().mean(), "hidden": hidden, "pair": [y], "never": self.never.weight, "others": others}
 
 
 def _refused(module: nn.Module, *outputs: str) -> PlanError:
@@ -129,11 +136,21 @@ def _refused(module: nn.Module, *outputs: str) -> PlanError:
     return raised.value
 
 
+def _told(module: nn.Module) -> PlanError:
+    model = _model(module)
+    return PlanError(*compile_evaluation(_compiled(model, WHOLE), model, None).warnings)
+
+
+def _several(*refused: PlanError) -> PlanError:
+    return PlanError(*(d for one in refused for d in one.diagnostics))
+
+
 CASES: dict[str, Callable[[], PlanError]] = {
-    "E0420": lambda: _refused(Net(FORMS["object"][0]), "logits"),
-    "E0421": lambda: _refused(Masked(), "mask", "weight"),
+    "E0420": lambda: _several(_refused(Net(FORMS["object"][0]), "logits"), _refused(Hidden(), "hidden.3")),
     "E0422": lambda: _refused(Apart()),
     "E0423": lambda: PlanError(errors.EvaluationLeftOut(None, "model `net` returns no tensor, not a loss")),
+    "E0424": lambda: _several(_refused(Hidden(), "others"), _refused(Hidden(), "others.length")),
+    "E0425": lambda: _told(Hidden()),
 }
 
 
@@ -148,6 +165,31 @@ def test_each_has_a_case_and_an_explanation() -> None:
     own = {code for code, cls in REGISTRY.items() if cls.__module__ == errors.__name__}
     assert own == set(CASES)
     assert all(REGISTRY[code].__doc__ for code in own)
+
+
+def test_the_outputs_of_a_container() -> None:
+    model = _model(Hidden())
+    graph = capture_evaluation(model, ["pair", "hidden", "hidden.1"], capture(model))
+    assert list(graph.outputs) == ["hidden.0", "hidden.1", "hidden.2", "pair.0"]
+    assert [leaf.name for leaf in graph.returned] == list(graph.outputs)
+
+
+class Classifier(nn.Module):
+    """Returns its scores alone; its loss is a function of these and of the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.a(x)
+
+
+def test_a_tensor_that_is_no_loss_is_the_output_0() -> None:
+    batch = {"x": torch.randn(8, 4), "y": torch.randn(8, 4)}
+    model = model_of(Classifier(), batch, loss=lambda scores, given: (scores - given["y"]).square().mean())
+    graph = capture_evaluation(model, None, capture(model))
+    assert list(graph.outputs) == ["0"] and graph.values[graph.outputs["0"]].shape == (8, 4)
 
 
 def test_nothing_but_a_loss_is_returned() -> None:

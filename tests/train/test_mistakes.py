@@ -14,6 +14,7 @@ from ssdsl.run.engine import _check_arguments, _compare
 from ssdsl.run.in_process.run_in_process import run_ranks
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.program.program import CompiledProgram
+from ssdsl.runtime.program.returned import Leaf, Step
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train import session
 from ssdsl.runtime.train.engine import Engine
@@ -122,8 +123,8 @@ WRONG: dict[str, tuple[Act, str]] = {
         "`AdamW(params=[Parameter con...res_grad=True)])` cannot take a step",
     ),
     "a loader's batch put": (lambda e: changed(e, lambda b: {"z": b["x"]}), "`z` was put into a loader's batch"),
-    "of other samples": (lambda e: changed(e, lambda b: {"x": b["x"][:2]}), "was int64[6, 5], and is int64[2, 5]"),
-    "of another type": (lambda e: changed(e, lambda b: {"x": b["x"].int()}), "was int64[6, 5], and is int32[6, 5]"),
+    "of other samples": (lambda e: changed(e, lambda b: {"x": b["x"][:2]}), "was int64[12, 5], and is int64[2, 5]"),
+    "of another type": (lambda e: changed(e, lambda b: {"x": b["x"].int()}), "was int64[12, 5], and is int32[12, 5]"),
     "of no tensors": (
         lambda e: changed(e, lambda b: {"y": b["y"].tolist()}),
         "`y` of a loader's batch was made a list",
@@ -289,7 +290,9 @@ def test_a_run_that_would_go_on_without_something_is_not_resumed(lacks: str, tmp
 def test_a_compiled_program_says_which_outputs_it_does_not_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    has = SimpleNamespace(weights=None, batches=[], table=SimpleNamespace(outputs=[SimpleNamespace(name="logits")]))
+    leaf = Leaf((Step("dict", "logits"),))
+    table = SimpleNamespace(outputs=[SimpleNamespace(name="logits")], returned=[leaf])
+    has = SimpleNamespace(weights=None, batches=[], table=table)
     monkeypatch.setattr(CompiledProgram, "read", lambda *folders: has)
     (tmp_path / "evaluate").mkdir()
     for file in ("plan.ssp", "evaluate/program.json"):

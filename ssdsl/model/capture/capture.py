@@ -24,6 +24,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.model.load.unmaterialised import first_names
 from ssdsl.model.memory.memory_order import asks_for_order, base_of, fills_memory, order_of
 from ssdsl.record import replace
+from ssdsl.runtime.program.returned import Leaf
 from ssdsl.text.diagnostic import PlanError
 
 aten = torch.ops.aten
@@ -38,7 +39,8 @@ STATISTICS = (
 
 @dataclass(slots=True)
 class Capture:
-    """The calls of one forward pass with its loss, and the tensors that they read from outside."""
+    """The calls of one forward pass with its loss, and the tensors that they read from outside. `returned` has what the
+    forward returned of what was asked for, tensors (`outputs`) and others."""
 
     calls: list[CapturedCall] = field(default_factory=list)
     tensors: dict[str, Tensor] = field(default_factory=dict)
@@ -47,6 +49,7 @@ class Capture:
     loss: str = ""
     updates: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
+    returned: tuple[Leaf, ...] = ()
 
     def results(self) -> set[str]:
         """The values that the calls are for: the loss, new values of buffers, and outputs that were asked for."""
@@ -68,6 +71,7 @@ def capture_calls(model: Model) -> Capture:
     names = _placeholders(exported.program, found, model, capture)
     _Reader(capture, model.name, names).read(found.graph)
     _outputs(exported.program, found, model, names, capture)
+    capture.returned = exported.returned
     _check_new_statistics(model, capture)
     return capture
 
@@ -101,7 +105,7 @@ def _placeholders(
 
     inputs = iter(model.batches[0])
     held = model.evaluation.buffers if model.evaluation is not None else frozenset()
-
+    trained = model.evaluation.weights if model.evaluation is not None else None
     weights = dict(model.module.named_parameters(remove_duplicate=False))
     first = first_names(weights)  # tied weights are one value, under one name
     state = {*map(_own, found.changed), *held}
@@ -117,17 +121,18 @@ def _placeholders(
             name, origin = next(inputs), Origin.INPUT
         elif spec.kind is InputKind.PARAMETER:
             name = first[target]
-            origin = Origin.BUFFER if name in state else Origin.WEIGHT
+            is_read = trained is None or name in trained
+            origin = Origin.BUFFER if name in state else Origin.WEIGHT if is_read else Origin.CONSTANT
         elif spec.kind is InputKind.BUFFER:
             name, origin = target, Origin.BUFFER if target in state else Origin.CONSTANT
-            if origin is Origin.CONSTANT:
-                constant = _constant(program, spec.target or "", model)
-                known = model.numbers(name, constant)
-                capture.constants[name] = constant if known is None else known
         else:
             tensor = _constant(program, spec.target or "", model)
             name, origin = _constant_name(target, tensor, model), Origin.CONSTANT
             capture.constants[name] = tensor
+        if origin is Origin.CONSTANT and name not in capture.constants:
+            constant = _constant(program, spec.target or "", model)
+            known = model.numbers(name, constant)
+            capture.constants[name] = constant if known is None else known
         names[node.name] = name
         if name in capture.origins and (origin is Origin.INPUT or capture.origins[name] is Origin.INPUT):
             fact = f"`{name}` is the name of an input and of a weight or buffer"

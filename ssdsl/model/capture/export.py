@@ -27,10 +27,11 @@ from ssdsl.model.checks.hooks import lost_hooks
 from ssdsl.model.checks.inplace_changes import lost_writes
 from ssdsl.model.checks.python_state import check_attributes, snapshot
 from ssdsl.model.checks.side_effects import SideEffects, recording
-from ssdsl.model.evaluation_errors import OutputMissing
+from ssdsl.model.evaluation_errors import missing_output
 from ssdsl.model.load.model import Model
-from ssdsl.model.load.outputs import NoLoss, NoSuchOutput
+from ssdsl.model.load.outputs import Found, NoLoss, NoSuchOutput
 from ssdsl.record import Record
+from ssdsl.runtime.program.returned import Leaf
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 SYMBOLS = re.compile(r"(?<=symbols: )u\d+(, u\d+)*")
@@ -61,30 +62,32 @@ class LossOf(torch.nn.Module):
         before = snapshot(self.module)
         self.constants.find(self.module)
         with recording(self.effects), answering(self.constants), Selecting(self.constants):
-            results = self._results(dict(zip(self.model.batches[0], batch, strict=True)))
+            loss, found = self._results(dict(zip(self.model.batches[0], batch, strict=True)))
         self.effects.compare(before, self.module)
-        return results if self.model.evaluation is not None else results[0]
+        self.effects.returned = found.leaves
+        return (loss, found.tensors) if self.model.evaluation is not None else loss
 
-    def _results(self, batch: dict[str, torch.Tensor]) -> tuple[Any, dict[str, torch.Tensor]]:
+    def _results(self, batch: dict[str, torch.Tensor]) -> tuple[Any, Found]:
         """The loss, and the outputs that an evaluation asks for."""
         try:
             return self.model.results(batch, self.module)
         except NoSuchOutput as error:
-            self.effects.missing = OutputMissing(None, error.name, error.known)
+            self.effects.missing = missing_output(error.name, error.returned)
             raise
 
 
 class Exported(Record):
     """A module with its loss as a graph in which regions are operators.
 
-    `decisive` are the buffers that its control flow read, `written` the tensors that the forward changed in place, and
-    `derivative` is the first line that takes a derivative.
+    `decisive` are the buffers that its control flow read, `written` the tensors that the forward changed in place,
+    `derivative` is the first line that takes a derivative, and `returned` what an evaluation asked for.
     """
 
     program: torch.export.ExportedProgram
     decisive: frozenset[str]
     written: tuple[str, ...]
     derivative: Place | None
+    returned: tuple[Leaf, ...]
 
 
 class _Caller(traceback.StackSummary):
@@ -158,7 +161,7 @@ def export(model: Model) -> Exported:
     if found:
         raise PlanError(*found)
     write_regions(program.graph_module)
-    return Exported(program, frozenset(constants.used), effects.written, effects.derivative)
+    return Exported(program, frozenset(constants.used), effects.written, effects.derivative, effects.returned)
 
 
 def _device(model: Model) -> str:

@@ -25,6 +25,7 @@ from ssdsl.model.checks.errors import AutocastElsewhere, CustomGradient, HookLos
 from ssdsl.model.checks.python_state import Snapshot, changes, check_registered, written
 from ssdsl.model.load.unmaterialised import named_tensors
 from ssdsl.model.rewrite.grouped_norm import grouped_batch_norm
+from ssdsl.runtime.program.returned import Leaf
 from ssdsl.text.diagnostic import Diagnostic
 
 DRAWS = (  # of `random`, and of `numpy.random`
@@ -45,7 +46,7 @@ class SideEffects:
     first line, may be mistakes; that is decided after the capture. So is `derivative`, the first line that takes one.
 
     At its end the module is compared with what it was: attributes that `changed`, buffers `written` in place, and what
-    it may not do (`replaced`). `missing` is an output that it does not return.
+    it may not do (`replaced`). `missing` is an output that it does not return, `returned` what was asked for.
     """
 
     module: torch.nn.Module
@@ -59,6 +60,7 @@ class SideEffects:
     written: tuple[str, ...] = ()
     replaced: tuple[Diagnostic, ...] = ()
     missing: Diagnostic | None = None
+    returned: tuple[Leaf, ...] = ()
 
     def report(self, make: Callable[[Place], Diagnostic], direct: bool = False) -> None:
         """Adds a diagnostic for the current line, if that is in the model's forward; equal ones once."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ssdsl.model.load.batch import cast, taken
-from ssdsl.model.load.outputs import Batch, Where, loss_of, outputs_of
+from ssdsl.model.load.outputs import Batch, Found, Where, loss_of, outputs_of
 from ssdsl.model.load.unmaterialised import with_numbers
 from ssdsl.record import Record, field, replace
 from ssdsl.runtime.program.recipes import Recipes
@@ -28,12 +28,14 @@ USER_PREFIX = "ssdsl_user_"  # begins the module name under which a user's file 
 class Evaluation(Record):
     """A request for a forward that does not train.
 
-    `outputs` are results beside the loss, by attribute, key, or position in a tuple, None for all. `buffers` are those
-    that training changes: they stay buffers of the graph, though this forward does not change them. `constants` are
-    those of the training graph, whose names are in use.
+    `outputs` are results beside the loss, by attribute, key, or position in a tuple, None for all. `weights` are those
+    that training reads; any other is a constant here. `buffers` are those that training changes: they stay buffers of
+    the graph, though this forward does not change them. `constants` are those of the training graph, whose names are in
+    use.
     """
 
     outputs: tuple[str, ...] | None = ()
+    weights: frozenset[str] = frozenset()
     buffers: frozenset[str] = frozenset()
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
@@ -69,14 +71,15 @@ class Model(Record):
         """
         return self.results(batch, module)[0]
 
-    def results(self, batch: Batch, module: torch.nn.Module | None = None) -> tuple[Any, dict[str, torch.Tensor]]:
+    def results(self, batch: Batch, module: torch.nn.Module | None = None) -> tuple[Any, Found]:
         """The loss, and the outputs that the evaluation wants. Raises NoLoss, NoSuchOutput and what `compute` does."""
         module = self.module if module is None else module
         given = taken(self.module, batch) if callable(self.loss) else batch
         with self.casting():
             outputs = module(**given)
             loss = loss_of(outputs, batch, self.loss)
-        return loss, outputs_of(outputs, self.evaluation.outputs if self.evaluation is not None else ())
+        wanted = self.evaluation.outputs if self.evaluation is not None else ()
+        return loss, outputs_of(None if outputs is loss else outputs, wanted)
 
     def casting(self) -> contextlib.AbstractContextManager[Any]:
         """The autocast region in which the model runs, if there is one."""

@@ -6,10 +6,16 @@ name, the position in a tuple, or a function of the outputs and the batch. The c
 single device all use these functions.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+
+from ssdsl.record import Record
+from ssdsl.runtime.data.batch import kind
+from ssdsl.runtime.program.returned import Leaf, Step
 
 Batch = Mapping[str, torch.Tensor]
 Where = str | int | Callable[[Any, Batch], Any] | None
@@ -20,11 +26,11 @@ class NoLoss(Exception):
 
 
 class NoSuchOutput(Exception):
-    """A forward does not return a tensor of this name; `known` are the names of those that it returns."""
+    """A forward does not return a tensor of this name; `returned` has all that it returns."""
 
-    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+    def __init__(self, name: str, returned: tuple[Leaf, ...]) -> None:
         super().__init__(name)
-        self.name, self.known = name, known
+        self.name, self.returned = name, returned
 
 
 def loss_of(outputs: Any, batch: Batch, where: Where = None) -> Any:
@@ -43,33 +49,71 @@ def loss_of(outputs: Any, batch: Batch, where: Where = None) -> Any:
     return where(outputs, batch)
 
 
-def outputs_of(result: Any, wanted: tuple[str, ...] | None) -> dict[str, torch.Tensor]:
-    """The wanted outputs by name; all, if `wanted` is None. Raises NoSuchOutput.
+class Found(Record):
+    """Outputs of a forward by name, and all that it returned there, also what is no tensor."""
 
-    >>> outputs_of({"loss": torch.tensor(1.0), "logits": torch.zeros(2)}, ("logits",))
+    tensors: dict[str, torch.Tensor]
+    leaves: tuple[Leaf, ...] = ()
+
+
+def outputs_of(result: Any, wanted: tuple[str, ...] | None) -> Found:
+    """The wanted outputs; all, if `wanted` is None. A tuple, list or dictionary in the result is wanted by its name, or
+    one of its items by name and position. Raises NoSuchOutput.
+
+    >>> outputs_of({"loss": torch.tensor(1.0), "logits": torch.zeros(2)}, ("logits",)).tensors
     {'logits': tensor([0., 0.])}
-    >>> outputs_of((torch.tensor(1.0), torch.zeros(2)), ("1",))
-    {'1': tensor([0., 0.])}
+    >>> [*outputs_of((torch.tensor(1.0), {"a": torch.zeros(2), "b": 3}), None).tensors]
+    ['0', '1.a']
     """
-    parts = _parts(result) if wanted != () else {}
-    found = {str(name): value for name, value in parts.items() if isinstance(value, torch.Tensor)}
-    if missing := [name for name in wanted or () if name not in found]:
-        raise NoSuchOutput(missing[0], tuple(found))
-    return found if wanted is None else {name: found[name] for name in wanted}
+    if wanted == ():
+        return Found({})
+    every = [*_leaves(result)]
+    returned = tuple(leaf for leaf, _ in every)
+    for name in wanted or ():
+        if not any(leaf.is_tensor and leaf.is_in(name) for leaf in returned):
+            raise NoSuchOutput(name, returned)
+    inside = [(leaf, v) for leaf, v in every if wanted is None or any(map(leaf.is_in, wanted))]
+    return Found({leaf.name: value for leaf, value in inside if leaf.is_tensor}, tuple(leaf for leaf, _ in inside))
 
 
-def _parts(result: Any) -> dict[Any, Any]:
-    """The parts of a result by key, attribute or position; a tensor has none."""
-    match result:
-        case torch.Tensor():
-            return {}
+def _leaves(result: Any) -> Iterator[tuple[Leaf, Any]]:
+    """The leaves of a result, each with its value. If it is a tensor, that is output 0."""
+    if isinstance(result, torch.Tensor):
+        yield Leaf((Step("tuple", 0),)), result
+        return
+    parts = _parts(result)
+    for step, value in parts if parts is not None else _attributes(result):
+        yield from _below((step,), value)
+
+
+def _below(path: tuple[Step, ...], value: Any) -> Iterator[tuple[Leaf, Any]]:
+    parts = _parts(value)
+    if parts is None:
+        yield Leaf(path, "" if isinstance(value, torch.Tensor) else kind(value)), value
+        return
+    for step, part in parts:
+        yield from _below((*path, step), part)
+
+
+def _attributes(result: Any) -> list[tuple[Step, Any]]:
+    return [(Step("dict", name), value) for name, value in getattr(result, "__dict__", {}).items()]
+
+
+def _parts(value: Any) -> list[tuple[Step, Any]] | None:
+    """The parts of a container, each with the step to it; None for anything else."""
+    match value:
         case Mapping():
-            return dict(result)
-        case tuple() if hasattr(result, "_fields"):
-            return dict(zip(getattr(result, "_fields", ()), result, strict=True))
+            return [(Step("dict", name if isinstance(name, int) else str(name)), p) for name, p in value.items()]
+        case tuple() if hasattr(value, "_fields"):
+            return [(Step("dict", name), p) for name, p in zip(getattr(value, "_fields", ()), value, strict=True)]
         case tuple() | list():
-            return dict(enumerate(result))
-    return dict(getattr(result, "__dict__", {}))
+            word = "list" if isinstance(value, list) else "tuple"
+            return [(Step(word, at), p) for at, p in enumerate(value)]
+        case SimpleNamespace():
+            return _attributes(value)
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return [(Step("dict", f.name), getattr(value, f.name)) for f in fields(value)]
+    return None
 
 
 def _part(result: Any, name: str | int) -> Any:
@@ -92,7 +136,7 @@ def _only_loss(outputs: Any) -> Any:
         return outputs.loss
     if not isinstance(outputs, (tuple, list, Mapping)):
         raise NoLoss(_kind(outputs))
-    values = list(_parts(outputs).values())
+    values = [value for _, value in _parts(outputs) or ()]
     numbers = [v for v in values if isinstance(v, torch.Tensor) and v.dim() == 0 and v.is_floating_point()]
     if len(numbers) == 1:
         return numbers[0]

@@ -216,12 +216,12 @@ class _Carried:
 
     def place_others(self) -> None:
         """Puts each operator without a twin beside a neighbour: an operator that it reads from, else one that reads
-        it."""
+        the same, else one that reads it."""
         left = [o for o in self.graph.operators if o.stage is Stage.COMPUTE and self._place(o) is None]
         readers = self._places_of_readers()
         for operator in left:
             at = next((readers[o.value] for o in operator.inputs if o.value in readers), None)
-            self._join(operator, self.graph.makers_of(operator)[::-1], at)
+            self._join(operator, [*self.graph.makers_of(operator)[::-1], *self._relatives(operator, at)], at)
         for operator in reversed(left):
             if self._place(operator) is None:
                 self._join(operator, self.graph.readers_of(operator), None)
@@ -243,6 +243,22 @@ class _Carried:
             for o in operator.inputs
             if values[o.value].origin in (Origin.WEIGHT, Origin.BUFFER)
         }
+
+    def _relatives(self, operator: Operator, at: Placement | None) -> Iterator[Operator]:
+        """The operators that read what an operator reads, or what this is made of by operators without a place. With
+        `at`, only those there."""
+        seen = {operator.name}
+        values = [o.value for o in operator.inputs]
+        for value in values:  # grows
+            for reader in self.graph.readers.get(value, ()):
+                place = self._place(reader)
+                if reader.name not in seen and place is not None and at in (None, place):
+                    seen.add(reader.name)
+                    yield reader
+            maker = self.graph.makers.get(value)
+            if maker is not None and self._place(maker) is None and maker.name not in seen:
+                seen.add(maker.name)
+                values += [o.value for o in maker.inputs]
 
     def _join(self, operator: Operator, neighbours: list[Operator], at: Placement | None) -> None:
         """Puts an operator beside its first placed neighbour, and cuts it like that one. If the neighbour is not at

@@ -171,11 +171,11 @@ class BatchSpec:
             return list(range(self.samples))
         return sorted({row for piece in self.pieces.values() for row in piece.places()[0].tolist()})
 
-    def cut(self, batch: Tensors, rows: list[int]) -> Tensors:
+    def cut(self, batch: Tensors, rows: Sequence[int]) -> Tensors:
         """This rank's part, contiguous, of a batch of which only these rows were loaded."""
         return {name: self._part(batch[name], piece, rows) for name, piece in self.pieces.items()}
 
-    def _part(self, tensor: torch.Tensor, piece: Piece, rows: list[int]) -> torch.Tensor:
+    def _part(self, tensor: torch.Tensor, piece: Piece, rows: Sequence[int]) -> torch.Tensor:
         for axis, places in enumerate(piece.places()):
             if axis == 0 and tensor.shape[0] != piece.shape[0]:
                 places = torch.searchsorted(torch.tensor(rows), places)
@@ -215,30 +215,3 @@ class BatchSpec:
             if tensor.dtype != dtype:
                 what = f"{text(tensor.dtype, shape)}, and the program takes {text(dtype, shape)}"
                 raise EngineError(f"input `{name}` is {what}", f"convert it in the data set: .to({dtype})")
-
-
-class CheckedBatch(Tensors):
-    """This rank's part of a global batch, as a loader yields it, already checked on all ranks.
-
-    `feed` describes the part, `loader` made it, and `position` is the loader's state after this batch.
-    """
-
-    def __init__(self, tensors: Tensors, feed: BatchSpec, loader: Any, position: dict[str, Any]) -> None:
-        super().__init__(tensors)
-        self.feed, self.loader, self.position = feed, loader, position
-        self.kinds = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
-
-    def check(self) -> None:
-        """Raises EngineError if the loop has changed the names, shapes or types of its tensors."""
-        change = "change batches in the data set or in collate_fn: the loop gets the part that this rank needs"
-        for name in {**self.kinds, **self}:
-            if name not in self:
-                raise EngineError(f"`{name}` was taken out of a loader's batch", change)
-            if name not in self.kinds:
-                raise EngineError(f"`{name}` was put into a loader's batch", change)
-            if not isinstance(self[name], torch.Tensor):
-                raise EngineError(f"`{name}` of a loader's batch was made {kind(self[name])}", change)
-            if (mine := (self[name].dtype, tuple(self[name].shape))) != self.kinds[name]:
-                raise EngineError(
-                    f"`{name}` of a loader's batch was {text(*self.kinds[name])}, and is {text(*mine)}", change
-                )

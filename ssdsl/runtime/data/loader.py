@@ -8,6 +8,7 @@ import io
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from contextlib import closing
 from dataclasses import fields, replace
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -16,7 +17,8 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ..errors import EngineError
 from ..ranks.control import Control
-from .batch import BatchSpec, CheckedBatch
+from .batch import BatchSpec, Tensors
+from .checked_batch import CheckedBatch
 from .rank_dataset import BatchRequest, Collator, LoadedBatch, RankDataset, SampleStream, Workers, blamed, raised
 from .sample_order import SampleOrder
 
@@ -32,7 +34,8 @@ class Loader:
     DataLoader, whose arguments are taken over. `batch_size` is that of the global batch; None means that the items are
     batches. `sampler` and `batch_sampler` yield keys of global batches. `drop_last` drops a smaller last batch. `whole`
     loads and collates the whole batch on each rank, for a collate function that needs all samples or draws random
-    numbers. `names` are the input names of samples that are tuples, in order.
+    numbers, or a loop that reads the batches of a stream. `names` are the input names of samples that are tuples, in
+    order.
 
     Random numbers drawn in `dataset[i]` depend on (seed, epoch, i) only. Mistakes raise EngineError, on all ranks.
     """
@@ -75,7 +78,7 @@ class Loader:
             self.order = SampleOrder(length, batch_size, shuffle, drops, sampler, batch_sampler)
             self._check_arguments(shuffle or sampler is not None or batch_sampler is not None)
         inputs = tuple(names) or tuple(feed.shapes)
-        self.maker = Collator(feed, inputs, collate_fn, seed, batch_size is None, whole)
+        self.maker = Collator(feed, inputs, collate_fn, seed, batch_size is None, whole, whole and self.is_stream)
         self.epoch = self.batches = 0  # position of the next batch: its epoch, and how many batches of it were yielded
         self.begun = False  # whether an epoch has begun and not ended
         self.state: Any = None  # the data set's own state, after the last batch
@@ -215,28 +218,48 @@ class Loader:
         program."""
         samples = loaded.samples
         assert samples is not None
-        if samples == self.feed.samples:
-            return CheckedBatch(loaded.tensors, self.feed, self, self._position())
         if samples < self.feed.samples and self.drop_last:
             return None
-        feed = self.feeds(samples)
+        feed = self.feed if samples == self.feed.samples else self.feeds(samples)
         if feed is None:
             reason = f"batch {self.batches - 1} has {samples} samples, and the program is for {self.feed.samples}"
             raise EngineError(reason, f"give batches of {self.feed.samples}, or drop_last=True if it is the last")
-        with self.control.together():
-            if not feed.is_idle:
-                feed.check(loaded.tensors, samples)
-        return CheckedBatch(feed.cut(loaded.tensors, list(range(samples))), feed, self, self._position())
+        if feed is not self.feed:
+            with self.control.together():
+                if not feed.is_idle:
+                    feed.check(loaded.tensors, samples)
+        if feed is not self.feed or self.maker.keeps:
+            parts = feed.cut(loaded.tensors, range(samples))
+        else:
+            parts, loaded = loaded.tensors, loaded._replace(tensors={})
+        return CheckedBatch(parts, feed, self, self._position(), partial(self._whole, feed, loaded))
+
+    def _whole(self, feed: BatchSpec, loaded: LoadedBatch, name: str) -> Tensors:
+        """All inputs of a batch, which this rank has loaded, or loads again. Raises EngineError, on this rank alone."""
+        if loaded.tensors:
+            return loaded.tensors
+        if loaded.request is None:
+            raise EngineError(
+                f"rank {self.control.rank} has not loaded all of `{name}`, and a stream gives its samples only once",
+                "give the loader whole=True, so that each rank keeps the whole batch; `batch.samples` and "
+                "`batch.shapes` say on every rank what the whole batch has",
+            )
+        maker = replace(self.maker, feed=replace(feed, pieces=feed.wholes()), whole=True)
+        again = RankDataset(self.dataset, maker)[loaded.request._replace(rows=range(loaded.request.samples))]
+        if again.error:
+            raise EngineError(again.error)
+        return again.tensors
 
     def _loaded(self) -> Generator[LoadedBatch, None, None]:
         """This rank's parts from the current batch on. A rank that needs nothing only counts."""
-        if self.feed.is_idle:
-            counted = not self.is_stream and self.batch_size is not None
-            keys = self.order.batches(self.seed, self.epoch, self.batches)
-            yield from (LoadedBatch(len(batch)) for batch in keys) if counted else repeat(LoadedBatch(None))
-            return
         if self.is_stream:
-            yield from self._stream()
+            is_idle = self.feed.is_idle and not self.maker.keeps
+            yield from repeat(LoadedBatch(None)) if is_idle else self._stream()
+            return
+        if self.feed.is_idle:
+            jobs = _Jobs(self.order, self.maker)
+            jobs.epoch, jobs.first = self.epoch, self.batches
+            yield from (LoadedBatch(None if self.maker.batched else job.samples, request=job) for job in jobs)
             return
         if self._kept is None:
             jobs = _Jobs(self.order, self.maker)
@@ -288,7 +311,7 @@ class _Jobs:
 
     def __iter__(self) -> Iterator[BatchRequest]:
         for number, keys in enumerate(self.order.batches(self.maker.seed, self.epoch, self.first), self.first):
-            yield BatchRequest(self.epoch, number, len(keys), [keys[row] for row in self.maker.rows(len(keys))])
+            yield BatchRequest(self.epoch, number, keys, self.maker.rows(len(keys)))
 
 
 def _is_stream(dataset: Any, sampler: Any, batch_sampler: Any) -> bool:

@@ -6,7 +6,7 @@ Failures are returned, not raised, so that all ranks learn of them when the batc
 import contextlib
 import copy
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import count, islice
 from pathlib import Path
@@ -28,27 +28,35 @@ CORRECT = "correct the data set, or leave the sample out"
 class LoadedBatch(NamedTuple):
     """A loaded batch: its number of samples (0 at the end; None if this rank does not know), and this rank's part.
 
-    A batch of another size than the program's comes whole. `state` is the data set's own, after this batch.
+    A batch of another size than the program's comes whole. `state` is the data set's own, after this batch; `request`
+    is what was asked of a map-style data set.
     """
 
     samples: int | None
     tensors: Tensors = {}  # noqa: RUF012  # never written to
     error: str = ""
     state: Any = None
+    request: "BatchRequest | None" = None
 
 
 class BatchRequest(NamedTuple):
-    """A batch to load: its epoch, number and size, and the keys of the samples that this rank needs."""
+    """A batch to load: its epoch and number, the keys of its samples, and the rows that this rank needs of them."""
 
     epoch: int
     number: int
-    samples: int
     keys: list[Any]
+    rows: Sequence[int]
+
+    @property
+    def samples(self) -> int:
+        """The number of samples of the whole batch."""
+        return len(self.keys)
 
 
 @dataclass(frozen=True)
 class Collator:
-    """Makes this rank's part of a batch from samples. `batched`: the items of the data set are batches already."""
+    """Makes this rank's part of a batch from samples. `batched`: the items of the data set are batches already.
+    `keeps`: it returns the whole batch, which the loader cuts."""
 
     feed: BatchSpec
     names: tuple[str, ...]
@@ -56,11 +64,12 @@ class Collator:
     seed: int
     batched: bool
     whole: bool
+    keeps: bool = False
 
-    def rows(self, samples: int) -> list[int]:
+    def rows(self, samples: int) -> Sequence[int]:
         """The rows of a batch of this size that this rank loads."""
         whole = self.whole or self.batched or samples != self.feed.samples
-        return list(range(samples)) if whole else self.feed.rows
+        return range(samples) if whole else self.feed.rows
 
     def make(self, items: list[Any], samples: int, epoch: int, number: int, own: Generators) -> LoadedBatch:
         """The part, made of the items of its rows."""
@@ -72,11 +81,11 @@ class Collator:
                     reason = "without a batch_size the items of the data set are batches, and this one is a sample"
                     return LoadedBatch(samples, error=str(EngineError(reason, f"give batch_size={self.feed.samples}")))
                 samples = self.feed.size_of(batch)
-                rows = list(range(samples))
+                rows = range(samples)
             if samples != self.feed.samples:
                 return LoadedBatch(samples, batch)
             self.feed.check(batch, len(rows), PAD if len(rows) == samples else PAD_A_PART)
-            return LoadedBatch(samples, self.feed.cut(batch, rows))
+            return LoadedBatch(samples, batch if self.keeps else self.feed.cut(batch, rows))
         except EngineError as error:
             return LoadedBatch(
                 samples, error=str(EngineError(f"batch {number} of epoch {epoch}: {error.reason}", error.help))
@@ -104,7 +113,7 @@ class RankDataset:
         self.draws = False  # whether a sample has drawn random numbers
 
     def __getitem__(self, job: BatchRequest) -> LoadedBatch:
-        maker, (epoch, number, samples, _) = self.maker, job
+        maker, epoch, number, samples = self.maker, job.epoch, job.number, job.samples
         if self.epoch != epoch:
             self.epoch = epoch
             begin_epoch(self.dataset, epoch)
@@ -113,20 +122,21 @@ class RankDataset:
                 items = self._items(job, own)
             except EngineError as error:
                 return LoadedBatch(samples, error=str(error))
-            return maker.make(items, samples, epoch, number, own)
+            return maker.make(items, samples, epoch, number, own)._replace(request=job)
 
     def _items(self, job: BatchRequest, own: Generators) -> list[Any]:
         """The samples of a request. If one draws random numbers, all are loaded again, each seeded by itself: seeding
         takes longer than loading many samples."""
+        keys = [job.keys[row] for row in job.rows]
         if not self.draws:
             own.mark()
             with contextlib.suppress(EngineError):  # with other random numbers it may succeed
-                items = [self._item(key, job) for key in job.keys]
+                items = [self._item(key, job) for key in keys]
                 if not own.has_drawn():
                     return items
                 self.draws = True
         items = []
-        for key in job.keys:
+        for key in keys:
             own.seed(self.maker.seed, "sample", job.epoch, key)
             items.append(self._item(key, job))
         return items

@@ -11,6 +11,7 @@ from ..layout.regions import Regions
 from ..ranks.mesh import RankMesh
 from ..version import VERSION
 from .codec import decoded
+from .returned import Leaf
 
 Box = tuple[tuple[int, int], ...]  # (start, length) per factor
 Shape = tuple[tuple[int, ...], ...]  # the factors of a local tensor, axis by axis
@@ -220,8 +221,9 @@ class Table:
     """All data of a program. Keys of `params` and `inputs` are names; values of `constants` are dtypes.
 
     `groups` are axes of a mesh along which ranks communicate. `loss` is the place of the loss, with the axes over which
-    its addends are summed. `ties` are the submeshes of weights that live on several. `sparse` are weights whose
-    gradient is sparse on one device. `precision` is set for a model in half precision.
+    its addends are summed. `returned` has the outputs in the structure that the forward returns. `ties` are the
+    submeshes of weights that live on several. `sparse` are weights whose gradient is sparse on one device. `precision`
+    is set for a model in half precision.
     """
 
     version: int
@@ -236,6 +238,7 @@ class Table:
     constants: dict[str, str]
     seed: tuple[str, ...]
     outputs: tuple[RequestedOutput, ...]
+    returned: tuple[Leaf, ...]
     trains: bool
     ties: dict[str, tuple[SubmeshEntry, ...]]
     sparse: tuple[str, ...]

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from ..data.batch import Batch, CheckedBatch, Tensors, another_batch, compare, mark_of, named
+from ..data.batch import Batch, Tensors, another_batch, compare, mark_of, named
+from ..data.checked_batch import CheckedBatch
 from ..data.loader import Loader, loader_options
 from ..errors import EngineError
 from ..layout.cut import Piece
@@ -20,6 +21,7 @@ from ..layout.parts import LocalTensor, ReplicaOwners, local_tensors, pieces_of
 from ..profile.recorder import Recorder
 from ..program.program import CompiledProgram
 from ..program.rank_program import Gather, RankProgram
+from ..program.returned import part_of, rebuilt
 from ..ranks.rank_setup import join_world, role_of, tie_groups, weights_of
 from ..ranks.world import World
 from ..step.weights import Weights
@@ -272,13 +274,11 @@ class Engine:
         """The program for a batch, and this rank's part of the batch."""
         if isinstance(batch, CheckedBatch):  # the loader has checked it, on all ranks
             share = self._share_for(kind, batch.feed.samples, outputs)
-            if share.inputs == batch.feed.pieces:
-                batch.check()
-                return share, batch
-            raise EngineError(
-                "evaluation needs other parts of a batch than training does, and this loader is for training",
-                "make a loader for it: `engine.loader(dataset, ..., evaluate=True)`",
-            )
+            batch.check()
+            if share.feed is batch.feed:
+                return share, batch.part_for(share.feed)
+            with self._together():  # this program may need other parts, which some ranks load now
+                return share, batch.part_for(share.feed)
         whole: Tensors = {}
         feed = self.training.feed
         samples, error = feed.samples, None
@@ -341,23 +341,26 @@ class Engine:
                 raise EngineError(f"what is to be evaluated is {batches!r}", "give a batch, several, or a loader")
         return batches
 
-    def predict(self, batch: Batch, *outputs: str | int, gather: Gather = "all") -> dict[str | int, torch.Tensor]:
+    def predict(self, batch: Batch, *outputs: str | int, gather: Gather = "all") -> dict[str | int, Any]:
         """Outputs of the module in eval mode for a global batch, by name, as in `engine.predict(batch, "logits")`.
 
-        `outputs` are keys or attributes of forward's result, or positions in its tuple; by default all of them. They
-        are gathered on all ranks, on the CPU; with `gather="first"` on rank 0 alone, and the other ranks get an empty
-        dictionary. Raises EngineError as `step` does, and for an unknown output.
+        `outputs` are keys or attributes of forward's result, or positions in its tuple; by default all of them. A
+        tuple, list or dictionary in it is returned as one; `"hidden.0"` is the first tensor of a tuple `hidden`.
+        Tensors are gathered on all ranks, on the CPU; with `gather="first"` on rank 0 alone, and the other ranks get an
+        empty dictionary. Raises EngineError as `step` does, and for an unknown output.
         """
         share = self._evaluated(batch, tuple(map(str, outputs)) or None)
-        returned = [output.name for output in share.table.outputs]
-        if not returned:
+        returned = share.table.returned
+        if not any(leaf.is_tensor for leaf in returned):
             raise EngineError(
                 "the forward returns its loss alone, so there is nothing to predict",
                 "let it return more beside the loss, as in `return {'loss': loss, 'logits': logits}`",
             )
-        asked: tuple[str | int, ...] = outputs or tuple(int(name) if name.isdigit() else name for name in returned)
-        found = share.outputs([*map(str, asked)], gather)
-        return {name: found[str(name)] for name in asked if str(name) in found}
+        asked = [leaf.name for leaf in returned if not outputs or any(leaf.is_in(str(name)) for name in outputs)]
+        found = share.outputs(asked, gather)
+        if not found:
+            return {}
+        return {name: part_of(returned, str(name), found) for name in outputs} or rebuilt(returned, found)
 
     def _evaluated(self, batch: Batch, outputs: Outputs) -> RankProgram:
         with self.world.enter():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..data.batch import CheckedBatch
+from ..data.checked_batch import CheckedBatch
 from ..data.loader import Loader
 from ..errors import EngineError
 from ..layout.parts import LocalTensor, untrained
@@ -49,7 +49,7 @@ class EngineCheckpoints:
     def note(self, batch: CheckedBatch) -> None:
         """Notes the position of a batch that a step took; its loader may be further ahead."""
         if batch.loader in self.loaders:
-            self._fed[self.loaders.index(batch.loader)] = CheckedBatch({}, batch.feed, batch.loader, batch.position)
+            self._fed[self.loaders.index(batch.loader)] = batch.without_tensors()
 
     # -- save ----------------------------------------------------------------------------------------------------------
 

@@ -57,7 +57,8 @@ class InFolder:
             raise EngineError(f"`{self.folder}` has no program for this ({kind})", "compile it again")
         program = CompiledProgram.read(folder, self.folder)
         has = [output.name for output in program.table.outputs]
-        if lacking := [name for name in outputs or () if name not in has]:
+        held = [leaf for leaf in program.table.returned if leaf.is_tensor]
+        if lacking := [name for name in outputs or () if not any(leaf.is_in(name) for leaf in held)]:
             returned = ", ".join(["its loss", *has])
             raise EngineError(
                 f"the program in `{folder}` does not return `{lacking[0]}` (it returns {returned})",

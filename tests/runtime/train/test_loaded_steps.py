@@ -51,7 +51,7 @@ def test_parts_train_like_whole_batches(plan: str) -> None:
         loader = Loader(Text(length), feed, engine.control, batch_size=samples, shuffle=True, seed=1)
         found, elements = [], 0
         for part in loader.epochs(2):
-            elements += sum(tensor.numel() for tensor in part.values())
+            elements += sum(tensor.numel() for tensor in part.parts.values())
             found.append(engine.step(dict(part) if not in_parts else part))
         return found, elements
 

@@ -19,7 +19,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from ssdsl.runtime.data.batch import CheckedBatch
+from ssdsl.runtime.data.checked_batch import CheckedBatch
 from ssdsl.runtime.data.loader import Loader
 from ssdsl.runtime.data.rank_dataset import Workers
 from ssdsl.runtime.errors import EngineError
@@ -57,8 +57,8 @@ def assert_parts(plan: str, parts: list[list[CheckedBatch]], batches: list[Any])
     for feed, own in zip(feeds(plan), parts, strict=True):
         assert len(own) == len(batches)
         for part, batch in zip(own, batches, strict=True):
-            assert part.keys() == feed.pieces.keys()
-            assert all(torch.equal(part[name], piece.of(batch[name])) for name, piece in feed.pieces.items())
+            assert part.parts.keys() == feed.pieces.keys()
+            assert all(torch.equal(part.parts[name], piece.of(batch[name])) for name, piece in feed.pieces.items())
 
 
 def failing(plan: str, dataset: Any, count: int = 2, **options: Any) -> list[str]:
@@ -134,7 +134,7 @@ def test_a_last_batch_may_be_kept() -> None:
             for feed, own in zip(feeds(plan, 6), parts, strict=True):
                 for name, piece in feed.pieces.items():
                     whole = default_collate([Numbers()[key] for key in range(24, 30)])["xy".index(name)]
-                    assert torch.equal(own[-1][name], piece.of(whole))
+                    assert torch.equal(own[-1].parts[name], piece.of(whole))
 
 
 def test_its_length_is_the_number_of_batches_of_an_epoch() -> None:
@@ -143,6 +143,77 @@ def test_its_length_is_the_number_of_batches_of_an_epoch() -> None:
         return tuple(len(Loader(Numbers(), feed, control, batch_size=BATCH, drop_last=d)) for d in (True, False))  # type: ignore[return-value]
 
     assert together(1, run) == [(3, 4)]
+
+
+# -- what a loop sees --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("workers", (0, 2))
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_loop_sees_the_batches_of_a_single_device_on_every_rank(plan: str, workers: int) -> None:
+    """Also where a rank has loaded a part, or nothing, and where samples and collate functions draw random numbers."""
+
+    def mixup(samples: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = default_collate(samples)
+        return x + torch.rand(1) * x.flip(0), y
+
+    for options in ({"shuffle": True}, {"collate_fn": mixup, "whole": True}):
+        batches = alone(Noisy, **options)
+        for own in epochs(plan, Noisy, workers=Workers(workers), **options):
+            assert [list(batch) for batch in own] == [["x", "y"]] * len(batches)
+            assert {batch.samples for batch in own} == {BATCH}
+            assert {batch.shapes["x"] for batch in own} == {(8, 6)}
+            for batch, single in zip(own, batches, strict=True):
+                assert all(torch.equal(batch[name], single[name]) for name in ("x", "y"))
+                assert len(batch) == 2 and "y" in batch and "z" not in batch
+
+
+def test_a_rank_trains_on_what_it_loaded_first() -> None:
+    """Also if the loop has read the batch, and the data set gives other numbers when it is read again."""
+
+    class Restless(Numbers):
+        def __getitem__(self, key: int) -> Any:
+            x, y = super().__getitem__(key)
+            return x + 1000 * len(self.read), y
+
+    for batch, feed in ((b, b.feed) for own in epochs("sequence", Restless, 1) for b in own):
+        before = batch.parts["x"].clone()
+        assert batch["x"].shape == (8, 6)
+        assert torch.equal(batch.part_for(feed)["x"], before)
+
+
+def test_a_loop_that_changes_a_batch_changes_that_of_the_step() -> None:
+    for own in epochs("pipeline", Numbers, 1):
+        batch = own[0]
+        batch["x"].mul_(2)
+        batch["y"] = batch["y"] + 1
+        batch.check()
+        whole = {"x": batch["x"], "y": torch.arange(1, 9)}
+        assert batch["x"][1, 0] == 200
+        for name, part in batch.part_for(batch.feed).items():
+            assert torch.equal(part, batch.feed.pieces[name].of(whole[name]))
+
+
+def test_a_stream_is_kept_whole_where_a_loop_reads_it() -> None:
+    batches = alone(Flow, 1)
+    for own in epochs("pipeline", Flow, 1, whole=True):
+        assert all(torch.equal(a["x"], b["x"]) for a, b in zip(own, batches, strict=True))
+
+    def read(control: Control) -> str:
+        batch = next(iter(made("pipeline", Flow)(control)))
+        assert batch.shapes["y"] == (BATCH,) and "y" in batch
+        if control.rank == 3:
+            assert batch["y"].shape == (BATCH,)
+        with pytest.raises(EngineError) as caught:
+            batch["x"]
+        return str(caught.value)
+
+    told = together(4, read)
+    assert told[0].startswith(
+        "rank 0 has not loaded all of `x`, and a stream gives its samples only once\n  help: give"
+    )
+    assert "whole=True" in told[3] and told[3].startswith("rank 3 ")
 
 
 # -- forms of data -----------------------------------------------------------------------------------------------------
@@ -229,7 +300,7 @@ def test_a_data_loader_is_taken_over() -> None:
     flow = DataLoader(Flow(), BATCH, collate_fn=pairs, num_workers=2)
     assert_parts("pipeline", epochs("pipeline", flow, 1), [batch for batch in flow if len(batch["y"]) == BATCH])
     shuffled = epochs("dp", DataLoader(Numbers(), BATCH, shuffle=True), 1)
-    assert sorted(int(y) for part in shuffled for batch in part for y in batch["y"]) != list(range(24))
+    assert sorted(int(y) for part in shuffled for batch in part for y in batch.parts["y"]) != list(range(24))
 
 
 def test_a_collate_function_that_mixes_samples() -> None:
@@ -258,7 +329,7 @@ def test_an_input_without_samples_is_whole() -> None:
         return list(Loader(data, BatchSpec.of(inputs, pieces), control, batch_size=4, collate_fn=collate))
 
     parts = together(2, run)
-    assert [part["x"][:, 0].tolist() for part in parts[1]] == [[2, 3], [6, 7]]
+    assert [part.parts["x"][:, 0].tolist() for part in parts[1]] == [[2, 3], [6, 7]]
     assert parts[0][0]["mask"].tolist() == [[True, False, False], [True, True, False], [True, True, True]]
 
 
@@ -337,7 +408,7 @@ def test_batches_that_workers_have_ready_are_not_behind(dataset: Any, after: int
 
 
 def _joined(*parts: CheckedBatch) -> dict[str, torch.Tensor]:
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    return {name: torch.cat([part.parts[name] for part in parts]) for name in parts[0]}
 
 
 def test_what_is_behind_is_not_read_again() -> None:
