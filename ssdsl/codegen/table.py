@@ -57,6 +57,7 @@ def program_table(program: Program, groups: Groups, sites: SitesOf, precision: s
         outputs=tuple(_output(program, r) for r in program.results),
         returned=graph.returned,
         trains=program.trains,
+        unreached=tuple(sorted(program.unreached)),
         ties=_ties(program),
         sparse=tuple(sparse_weights(graph)),
         roles=roles,

@@ -213,7 +213,7 @@ def _unlike(folder: Path, options: argparse.Namespace) -> str | None:
         return str(EngineError(reason, "give a folder that `--save` wrote to; a script loads weights by `engine.load`"))
     if facts["data"] and options.data is None:
         return str(EngineError(f"the run that saved `{folder}` had data of its own", "give its --data too"))
-    saved, (name, _, _) = (facts.get("optimizer") or {}).get("class"), asked_optimizer(options.optimizer)
+    (saved, *_), (name, _, _) = [*(f.get("class") for f in saved_optimizers(facts)), None], asked_optimizer(options.optimizer)
     if saved is None or saved.lower() not in optimizers() or saved.lower() == name:
         return None
     reason = f"`{folder}` was saved with the state of {saved}, and --optimizer is {name}"

@@ -3,6 +3,7 @@
 The function returns a module, the inputs of one batch or several, the names of their axes, and the place of the loss.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from ssdsl.model.load.errors import (
     UserCodeFailed,
 )
 from ssdsl.model.load.model import Model
+from ssdsl.model.load.outputs import reads_batch
 from ssdsl.model.load.unmaterialised import Deferred, Fewer, TooMany, initial_draws
 from ssdsl.model.load.user_file import Mistakes, UserFile
 from ssdsl.model.ops.registry import use_rows
@@ -99,7 +101,7 @@ def check_model(span: Span | None, name: str, function: str, result: Any) -> Mod
         )
     checked_weights(span, module)
     checked_loss(span, loss)
-    batches = _batches(span, module, inputs, callable(loss))
+    batches = _batches(span, module, inputs, reads_batch(loss))
     return Model(name, module, batches, named_axes(span, module, batches[0], axes), loss=loss)
 
 
@@ -112,10 +114,11 @@ def checked_weights(span: Span | None, module: torch.nn.Module) -> None:
 
 
 def checked_loss(span: Span | None, loss: Any) -> None:
-    """Raises PlanError unless `loss` is a name, a position, a function or None."""
-    if loss is None or isinstance(loss, (str, int)) or callable(loss):
+    """Raises PlanError unless `loss` is a name, a position, a function, several of these by name, or None."""
+    places = loss.values() if isinstance(loss, Mapping) else [loss]
+    if loss is None or (places and all(isinstance(p, (str, int)) or callable(p) for p in places)):
         return
-    change = "give a name, a position in a tuple, or a function of outputs and batch"
+    change = "give a name, a position in a tuple, or a function of outputs and batch; of several losses a dictionary"
     raise PlanError(BadModel(span, f"the loss is {kind(loss)}, which does not say where it is", change))
 
 

@@ -19,7 +19,7 @@ from ssdsl.model.load.batch import named_axes, named_batch
 from ssdsl.model.load.errors import BadModel, NoInitialiser, NumbersNeeded
 from ssdsl.model.load.from_file import checked_loss, checked_weights
 from ssdsl.model.load.model import Model
-from ssdsl.model.load.outputs import Where
+from ssdsl.model.load.outputs import Where, reads_batch
 from ssdsl.model.load.unmaterialised import REGISTERED, Deferred, ReadsNumbers, named_tensors, tensors_in, with_tensors
 from ssdsl.model.load.user_file import needed
 from ssdsl.runtime.data.batch import kind
@@ -55,7 +55,7 @@ def model_of(
     checked_loss(None, loss)
     made, recipes = _made(module, seed, generator, load_later)
     checked_weights(None, made)
-    batch = named_batch(None, made, example, callable(loss))
+    batch = named_batch(None, made, example, reads_batch(loss))
     found = named_axes(None, made, batch, axes)
     return Model(name or type(made).__name__, made, (batch,), found, generator, recipes, loss, autocast)
 

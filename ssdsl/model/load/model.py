@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ssdsl.model.load.batch import cast, taken
-from ssdsl.model.load.outputs import Batch, Found, Where, loss_of, outputs_of
+from ssdsl.model.load.outputs import Batch, Found, Where, loss_of, outputs_of, reads_batch
 from ssdsl.model.load.unmaterialised import with_numbers
 from ssdsl.record import Record, field, replace
 from ssdsl.runtime.program.recipes import Recipes
@@ -74,12 +74,22 @@ class Model(Record):
     def results(self, batch: Batch, module: torch.nn.Module | None = None) -> tuple[Any, Found]:
         """The loss, and the outputs that the evaluation wants. Raises NoLoss, NoSuchOutput and what `compute` does."""
         module = self.module if module is None else module
-        given = taken(self.module, batch) if callable(self.loss) else batch
+        given = taken(self.module, batch) if reads_batch(self.loss) else batch
         with self.casting():
             outputs = module(**given)
             loss = loss_of(outputs, batch, self.loss)
         wanted = self.evaluation.outputs if self.evaluation is not None else ()
         return loss, outputs_of(None if outputs is loss else outputs, wanted)
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """The names of its losses, if it has several: its loss is then their sum."""
+        return tuple(self.loss) if isinstance(self.loss, Mapping) else ()
+
+    def with_loss(self, name: str) -> "Model":
+        """The model with one of its losses alone."""
+        assert isinstance(self.loss, Mapping)
+        return replace(self, loss=self.loss[name])
 
     def casting(self) -> contextlib.AbstractContextManager[Any]:
         """The autocast region in which the model runs, if there is one."""

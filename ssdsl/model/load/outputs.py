@@ -2,7 +2,8 @@
 
 A tensor is the loss itself. In an object it is `.loss`, in a dictionary `["loss"]`, and in a tuple or another
 dictionary the only element that is one number of a floating-point type. Otherwise the user names the place as `loss`: a
-name, the position in a tuple, or a function of the outputs and the batch. The capture, its checks and the run on a
+name, the position in a tuple, or a function of the outputs and the batch. Several losses have a place each by their
+names; the model's loss is their sum, and a step may train one of them. The capture, its checks and the run on a
 single device all use these functions.
 """
 
@@ -18,7 +19,8 @@ from ssdsl.runtime.data.batch import kind
 from ssdsl.runtime.program.returned import Leaf, Step
 
 Batch = Mapping[str, torch.Tensor]
-Where = str | int | Callable[[Any, Batch], Any] | None
+Place = str | int | Callable[[Any, Batch], Any]
+Where = Place | Mapping[str, Place] | None
 
 
 class NoLoss(Exception):
@@ -46,7 +48,15 @@ def loss_of(outputs: Any, batch: Batch, where: Where = None) -> Any:
             return _only_loss(outputs)
         case str() | int():
             return _part(outputs, where)
+        case Mapping():
+            return sum(loss_of(outputs, batch, place) for place in where.values())
     return where(outputs, batch)
+
+
+def reads_batch(where: Where) -> bool:
+    """Whether a function finds the loss, or one of several: it gets the tensors of the batch that forward does not
+    take."""
+    return any(map(callable, where.values())) if isinstance(where, Mapping) else callable(where)
 
 
 class Found(Record):

@@ -240,6 +240,7 @@ class Table:
     outputs: tuple[RequestedOutput, ...]
     returned: tuple[Leaf, ...]
     trains: bool
+    unreached: tuple[str, ...]
     ties: dict[str, tuple[SubmeshEntry, ...]]
     sparse: tuple[str, ...]
     roles: tuple[RoleEntry, ...]

@@ -62,7 +62,7 @@ class EngineCheckpoints:
         engine, state = self.engine, self.engine.programs.state
         held = [*engine.held(), *(self.untrained() if engine.rank == 0 else ())]
         facts = self._facts() | {"more": more}
-        found = content(held, engine.ending.weights, engine.ending.made, facts, engine.ending.accumulated)
+        found = content(held, engine.ending.weights, engine.ending.optimizers, facts, engine.ending.accumulated)
         self.saver.save(folder, engine.steps, replace(found, aliases=state.aliases), keep, wait)
 
     def untrained(self) -> list[LocalTensor]:
@@ -106,7 +106,7 @@ class EngineCheckpoints:
             checkpoint,
             [*engine.held(), *still],
             engine.ending.weights,
-            engine.ending.made,
+            engine.ending.optimizers,
             engine.control,
             strict=strict,
             cast=cast or engine.precision is not None,
@@ -148,10 +148,12 @@ class EngineCheckpoints:
 
     def _check_complete(self, facts: Mapping[str, Any]) -> None:
         """Raises EngineError if the saved run had an optimizer, scheduler or loader that this one has not made yet."""
-        saved, missing = facts.get("optimizer"), []
-        if saved is not None and self.engine.ending.made is None:
-            missing.append("an optimizer")
-        elif saved is not None and len(saved["schedulers"]) > len(schedulers_of(self.engine.optim)):
+        from .training_state import pairs, saved_optimizers
+
+        saved, made, missing = saved_optimizers(facts), self.engine.ending.optimizers, []
+        if len(saved) > len(made):
+            missing.append("an optimizer" if len(saved) == 1 else f"{len(saved)} optimizers")
+        elif any(len(f["schedulers"]) > len(schedulers_of(o.torch)) for o, f in pairs(made, saved)):
             missing.append("a learning-rate scheduler")
         if any(int(number) >= len(self.loaders) for number in facts["data"]):
             missing.append("a loader of its data")

@@ -121,8 +121,8 @@ class Optimizer:
     rest.
 
     A key of `groups` has patterns of names (`"*.bias|*norm*"`); a weight belongs to the first that matches one of its
-    names. `names` has all names of each trained weight, on any rank, by the first; `sparse` are those whose gradients
-    are sparse on one device. Raises EngineError for a pattern that matches none; for an optimizer that cannot step on
+    names. `names` has all names of each weight that the optimizer steps on, on any rank, by the first; `sparse` are
+    those trained weights whose gradients are sparse on one device. Raises EngineError for a pattern that matches none; for an optimizer that cannot step on
     the parts of weights or on the weights that this rank has, takes no sparse gradients, or does not take the options.
     """
 
@@ -137,14 +137,14 @@ class Optimizer:
     ) -> None:
         groups = groups or {}
         _check_form(make, groups)
-        self.weights, self.keys = weights, [*groups, None]
+        self.weights, self.keys = [w for w in weights if w.name in names], [*groups, None]
         self.chosen = {name: _group_of(known, groups) for name, known in names.items()}
         for key in groups:
             _check_used(key, self.chosen, names)
         for used in dict.fromkeys(self.chosen.values()):
-            mine = [w for w in weights if self.chosen[w.name] == used]
+            mine = [w for w in self.weights if self.chosen[w.name] == used]
             _check(make, mine, self._elsewhere(used), options, groups.get(used or "", {}))
-        for name in sparse:
+        for name in (name for name in sparse if name in names):
             _check_sparse(make, name, {**options, **groups.get(self.chosen[name] or "", {})})
         try:
             self.torch = make([self._group(key, groups.get(key or "", {})) for key in self.keys], **options)
@@ -175,6 +175,64 @@ class Optimizer:
     def group(self, name: str) -> int:
         """The number of a weight's parameter group."""
         return self.keys.index(self.chosen[name])
+
+
+class Optimizers(list[Optimizer]):
+    """An engine's optimizers, in the order in which they were made; each steps on weights of its own."""
+
+    def add(self, made: Optimizer) -> None:
+        """Adds an optimizer; one on the same weights is replaced. Raises EngineError if an earlier one has some of its
+        weights."""
+        for number, other in enumerate(self):
+            if other.chosen.keys() == made.chosen.keys():
+                self[number] = made
+                return
+            if shared := [name for name in made.chosen if name in other.chosen]:
+                raise EngineError(
+                    f"`{shared[0]}` would be a weight of two optimizers",
+                    "name the weights of each: `engine.optimizer(..., weights=\"critic.*\")`",
+                )
+        self.append(made)
+
+    def only(self) -> Optimizer:
+        """The optimizer. Raises EngineError if there is none, or more than one."""
+        if not self:
+            raise EngineError("the engine has no optimizer", "make one: `engine.optimizer(torch.optim.AdamW, lr=1e-3)`")
+        if len(self) > 1:
+            change = "name those that step: `engine.step(batch, optimizer=...)`, as `engine.optimizer` returned them"
+            raise EngineError(f"the engine has {len(self)} optimizers", change)
+        return self[0]
+
+    def asked(self, asked: Any) -> list[Optimizer]:
+        """The optimizers of a step: the one that there is, or those that are asked for. Raises EngineError."""
+        if asked is None:
+            return [self.only()]
+        found = []
+        for one in asked if isinstance(asked, list | tuple) else [asked]:
+            mine = next((o for o in self if o.torch is one), None)
+            if mine is None:
+                change = "give one that `engine.optimizer` returned, or a list of such"
+                raise EngineError(f"optimizer={one!r} is none of the engine's", change)
+            found.append(mine)
+        return found
+
+
+def chosen_weights(names: Mapping[str, Sequence[str]], patterns: str | None) -> Mapping[str, Sequence[str]]:
+    """The weights with a name that one of the patterns fits (`"critic.*|*.head.*"`); all, if there are no patterns.
+
+    Raises EngineError if none does.
+
+    >>> chosen_weights({"a.weight": ["a.weight"], "b.weight": ["b.weight", "tied"]}, "t*")
+    {'b.weight': ['b.weight', 'tied']}
+    """
+    if patterns is None:
+        return names
+    if not isinstance(patterns, str):
+        raise EngineError(f"`weights` is {patterns!r}", 'give patterns of names, such as weights="critic.*|*.head.*"')
+    found = {name: known for name, known in names.items() if _group_of(known, {patterns: {}}) is not None}
+    if not found:
+        raise EngineError(f"`{patterns}`: no trained weight has such a name", f"they are {_some(list(names))}")
+    return found
 
 
 def _some(names: Sequence[str]) -> str:
@@ -221,7 +279,7 @@ def _called(make: Any) -> str:
 
 def _refuse_group(group: Any) -> None:
     raise EngineError(
-        "parameter groups are not added to an optimizer of an engine, which trains no other weights",
+        "parameter groups are not added to an optimizer of an engine, whose weights are known when it is made",
         "name all groups when it is made: `engine.optimizer(..., groups={...})`",
     )
 

@@ -5,7 +5,7 @@ norm, skip the step together or not at all, and return the same loss.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,7 @@ import torch
 from ..errors import EngineError
 from ..program.rank_program import RankProgram
 from ..ranks.control import Control
-from .optimizer import OptimizedParam, Optimizer
+from .optimizer import OptimizedParam, Optimizer, Optimizers
 from .precision import Scaler
 
 EPSILON = 1e-6  # added to the norm, as in torch.nn.utils.clip_grad_norm_
@@ -21,12 +21,14 @@ EPSILON = 1e-6  # added to the norm, as in torch.nn.utils.clip_grad_norm_
 
 @dataclass(frozen=True)
 class StepOptions:
-    """Options of a step: arguments of `Engine.step`."""
+    """Options of a step: arguments of `Engine.step`. The `optimizers` update their weights; other gradients of the step
+    are dropped."""
 
     clip: float | None = None
     update: bool = True
     scale: float = 1.0
     allow_nan: bool = False
+    optimizers: tuple[Optimizer, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises EngineError for invalid numbers."""
@@ -52,16 +54,9 @@ class StepEnd:
         self.updated = False
         self.norm: float | None = None
         self.watch: Callable[[], None] = lambda: None  # called when the gradients are complete
-        self.made: Optimizer | None = None  # by Engine.optimizer
+        self.optimizers = Optimizers()
         self.accumulated: dict[str, torch.Tensor] = {}  # the sums of the gradients of steps without update
         self._loss = 0.0
-
-    @property
-    def optimizer(self) -> Optimizer:
-        """The optimizer. Raises EngineError if none was made."""
-        if self.made is None:
-            raise EngineError("the engine has no optimizer", "make one: `engine.optimizer(torch.optim.AdamW, lr=1e-3)`")
-        return self.made
 
     @property
     def loss_scale(self) -> float:
@@ -76,7 +71,7 @@ class StepEnd:
         would be one of a part of its batches.
         """
         self.watch()
-        gradients = self._gradients()
+        gradients = self._gradients(share)
         squares = 0.0
         if self.options.clip is not None or self.scaler is not None:
             squares = _square_sum([g for w, g in gradients if w.held.owns])
@@ -87,9 +82,9 @@ class StepEnd:
             self.scaler.skips |= overflowed
         is_left_out = self.scaler is not None and self.scaler.skips
         if is_left_out or not (math.isfinite(self._loss) or self.options.allow_nan):
-            self.accumulated = {}
+            self._forget(gradients)
         elif not self.options.update:
-            self.accumulated = {w.name: g for w, g in gradients}
+            self.accumulated |= {w.name: g for w, g in gradients}
         else:
             with share.runner.timed("optimizer", "update", 0):
                 self._step(gradients, squares)
@@ -101,18 +96,32 @@ class StepEnd:
         for flat in self._flats:
             flat.drop_gradients()
 
-    def _gradients(self) -> list[tuple[OptimizedParam, torch.Tensor]]:
-        """Gradients of the loss, plus the accumulated ones, in the type of the optimizer's tensors."""
-        found = {name: g for flat in self._flats for name, g in flat.gradients().items() if g is not None}
+    def _gradients(self, share: RankProgram) -> list[tuple[OptimizedParam, torch.Tensor]]:
+        """Gradients of the loss, plus the accumulated ones, in the type of the optimizer's tensors: those of weights of
+        the step's optimizers, or all where there is no optimizer yet."""
+        unreached, chosen = frozenset(share.table.unreached), self._chosen()
+        given = (pair for flat in self._flats for pair in flat.gradients().items())
+        found = {name: g for name, g in given if g is not None and name in chosen and name not in unreached}
         for weight in self._masters:
             if weight.name in found:
                 found[weight.name] = found[weight.name].to(weight.parameter.dtype)
         if self.scaler is not None:
             unscale = 1.0 / self.scaler.scale
             found = {name: gradient * unscale for name, gradient in found.items()}
-        for name, earlier in self.accumulated.items():
+        for name, earlier in ((name, g) for name, g in self.accumulated.items() if name in chosen):
             found[name] = earlier + found[name] if name in found else earlier
         return [(weight, found[weight.name]) for weight in self.weights if weight.name in found]
+
+    def _chosen(self) -> Collection[str]:
+        """The weights of the step's optimizers; all, if no optimizer is asked for."""
+        if not self.options.optimizers:
+            return {weight.name for weight in self.weights}
+        return {name for optimizer in self.options.optimizers for name in optimizer.chosen}
+
+    def _forget(self, gradients: list[tuple[OptimizedParam, torch.Tensor]]) -> None:
+        """Drops what has been accumulated of these weights."""
+        for weight, _ in gradients:
+            self.accumulated.pop(weight.name, None)
 
     @torch.no_grad()
     def _step(self, gradients: list[tuple[OptimizedParam, torch.Tensor]], squares: float) -> None:
@@ -123,12 +132,13 @@ class StepEnd:
                 torch._foreach_mul_([g for _, g in gradients], factor)
         for weight, gradient in gradients:
             weight.parameter.grad = gradient
-        self.optimizer.torch.step()
+        for optimizer in self.options.optimizers:
+            optimizer.torch.step()
         for weight, _ in gradients:
             weight.parameter.grad = None
         for weight in self._masters:
             weight.give_back()
-        self.accumulated = {}
+        self._forget(gradients)
         self.updated = True
 
     def result(self, step: int) -> float:

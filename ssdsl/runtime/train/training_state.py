@@ -3,7 +3,7 @@
 Weights in half precision are saved as their float32 masters, so a checkpoint does not depend on the precision either.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,16 +30,17 @@ def tensors_of(held: Iterable[LocalTensor], weights: Iterable[OptimizedParam]) -
 def content(
     held: Iterable[LocalTensor],
     weights: list[OptimizedParam],
-    optimizer: Optimizer | None,
+    optimizers: Sequence[Optimizer],
     facts: dict[str, Any],
     gradients: Mapping[str, torch.Tensor] | None = None,
 ) -> Content:
     """All that this rank saves; `gradients` are accumulated gradients by weight."""
     kept = tensors_of(held, weights)
     state: dict[str, dict[str, LocalTensor | Scalar | None]] = {}
-    if optimizer is not None:
-        facts = facts | {"optimizer": _facts_of(optimizer)}
-        for weight in weights:
+    if optimizers:
+        facts = facts | {"optimizers": [_facts_of(optimizer) for optimizer in optimizers]}
+    for optimizer in optimizers:
+        for weight in optimizer.weights:
             state[weight.name] = {
                 key: _local_state(weight, value) for key, value in optimizer.state(weight).items() if value is not None
             }
@@ -69,6 +70,11 @@ def _facts_of(optimizer: Optimizer) -> dict[str, Any]:
     }
 
 
+def saved_optimizers(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The facts of the optimizers whose state a checkpoint has. Until there could be several, it had those of one."""
+    return facts["optimizers"] if "optimizers" in facts else [facts["optimizer"]] if facts.get("optimizer") else []
+
+
 def _plain_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """A scheduler's state without values that only its own program has, such as functions."""
     return {name: value for name, value in state.items() if not callable(value)}
@@ -78,23 +84,24 @@ def restore(
     checkpoint: Checkpoint,
     held: Iterable[LocalTensor],
     weights: list[OptimizedParam],
-    optimizer: Optimizer | None,
+    optimizers: Sequence[Optimizer],
     control: Control,
     *,
     strict: bool,
     cast: bool,
 ) -> dict[str, torch.Tensor]:
-    """Reads a checkpoint that `content` made, under any plan; the optimizer's state only if there is an optimizer.
+    """Reads a checkpoint that `content` made, under any plan; the optimizers' state only if there are optimizers.
 
     Returns the accumulated gradients, by weight. Raises EngineError on all ranks for a checkpoint of another model or
     optimizer, or a damaged file.
     """
     kept = tensors_of(held, weights)
     state: dict[str, dict[str, LocalTensor | Scalar]] = {}
-    facts = checkpoint.facts.get("optimizer")
+    saved = saved_optimizers(checkpoint.facts)
     with control.together():
-        if optimizer is not None and facts is not None:
-            _fit(optimizer, facts)
+        if optimizers and saved:
+            for optimizer, facts in pairs(optimizers, saved):
+                _fit(optimizer, facts)
             state = new_state(checkpoint, [replace(w.held, tensor=w.parameter.detach()) for w in weights])
     stored = {name for (name,) in checkpoint.under(*GRADIENTS)}
     gradients = {w.name: torch.zeros_like(w.parameter.detach()) for w in weights if w.name in stored}
@@ -103,9 +110,34 @@ def restore(
     read_on_all(checkpoint, wanted.tensors, control, strict=strict, cast=cast)
     for weight in weights:
         weight.give_back()
-    if optimizer is not None and facts is not None:
-        _set(optimizer, weights, state, facts)
+    for optimizer, facts in pairs(optimizers, saved) if optimizers and saved else ():
+        _set(optimizer, state, facts)
     return gradients
+
+
+def pairs(
+    optimizers: Sequence[Optimizer], saved: Sequence[Mapping[str, Any]]
+) -> list[tuple[Optimizer, Mapping[str, Any]]]:
+    """Each optimizer with the facts of the one that was saved with its weights. Raises EngineError."""
+    if len(optimizers) == len(saved) == 1:
+        return [(optimizers[0], saved[0])]
+    if len(optimizers) != len(saved):
+        raise EngineError(
+            f"the checkpoint has the state of {len(saved)} optimizer{'' if len(saved) == 1 else 's'}, and the engine "
+            f"has {len(optimizers)}",
+            "make those that it was saved with before loading",
+        )
+    found = []
+    for optimizer in optimizers:
+        mine = set(optimizer.chosen)
+        facts = next((f for f in saved if mine == {n for group in f["param_groups"] for n in group["params"]}), None)
+        if facts is None:
+            raise EngineError(
+                f"no optimizer of the checkpoint has the weights of the engine's with `{min(mine)}`",
+                "name the weights of each optimizer as in the run that saved",
+            )
+        found.append((optimizer, facts))
+    return found
 
 
 def _fit(optimizer: Optimizer, facts: Mapping[str, Any]) -> None:
@@ -135,14 +167,13 @@ def _fit(optimizer: Optimizer, facts: Mapping[str, Any]) -> None:
 
 def _set(
     optimizer: Optimizer,
-    weights: list[OptimizedParam],
     state: Mapping[str, Mapping[str, LocalTensor | Scalar]],
     facts: Mapping[str, Any],
 ) -> None:
     """Puts the saved state into the optimizer."""
     group_of = {id(p): group for group in optimizer.torch.param_groups for p in group["params"]}
     optimizer.torch.state.clear()
-    for weight in weights:
+    for weight in optimizer.weights:
         for key, value in state.get(weight.name, {}).items():
             if isinstance(value, LocalTensor):
                 value = value.tensor
