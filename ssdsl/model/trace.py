@@ -9,6 +9,7 @@ from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture, capture_calls
 from ssdsl.model.capture.export import no_loss
 from ssdsl.model.capture.overloads import as_data, constant_of, target_of
+from ssdsl.model.checks.lookups import check_lookups
 from ssdsl.model.dims.analyse import Analysis, BoundCall, BoundLetter, analyse, stages
 from ssdsl.model.dims.name_dims import name_dims
 from ssdsl.model.discover.discover import discover
@@ -32,9 +33,12 @@ from ssdsl.text.diagnostic import PlanError
 def capture(model: Model) -> Graph:
     """The graph of a model with every dimension discovered and named.
 
-    Raises PlanError: the module cannot be captured, returns no loss, has an operator without a rule.
+    Raises PlanError: the module cannot be captured, returns no loss, looks up rows that are not there, has an operator
+    without a rule.
     """
-    drawn = explicit_draws(capture_calls(model), model.generator)
+    captured = capture_calls(model)
+    check_lookups(captured)
+    drawn = explicit_draws(captured, model.generator)
     calls = without_unread(expand_last(flag_causal(leave_unsorted(normalise(drawn)))))
     constant, data = stages(calls)
     calls = copy_known(calls, constant | data)

@@ -6,7 +6,7 @@ from typing import Any
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.user_file import Mistakes, UserFile
 from ssdsl.run.data_errors import BadData, DataFailed, DataFileMissing, DataFunctionMissing, DataUnlike, SamplesLeftOut
-from ssdsl.runtime.data.batch import BatchSpec
+from ssdsl.runtime.data.batch_spec import BatchSpec
 from ssdsl.runtime.data.loader import Loader
 from ssdsl.runtime.data.rank_dataset import Workers
 from ssdsl.runtime.data.user_data import data_of, loader_arguments
@@ -52,7 +52,9 @@ def _checked(spec: str, model: Model, evaluate: bool) -> tuple[str, Loader, Span
 def _check_first_batch(data: Any, model: Model, place: Span | None, evaluate: bool) -> Loader:
     """The loader of a single device, after it has made the first batch."""
     example = model.batches[0]
-    inputs = {n: BatchInput(tuple(t.shape), str(t.dtype).removeprefix("torch."), ()) for n, t in example.items()}
+    inputs = {
+        n: BatchInput(tuple(t.shape), str(t.dtype).removeprefix("torch."), model.axes[n]) for n, t in example.items()
+    }
     feed = BatchSpec.of(inputs, BatchSpec.of(inputs, {}).wholes(), casts=model.precision is not None)
     try:
         loader = Loader(data, feed, LoneControl(), **loader_arguments(data, feed.samples, evaluate))

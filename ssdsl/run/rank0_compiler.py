@@ -17,8 +17,9 @@ from ssdsl.lang.read import read_source
 from ssdsl.model.capture.initial_state import constants_of, state_names
 from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.graph import Graph
-from ssdsl.model.load.model import Model, computing, with_samples
+from ssdsl.model.load.model import Model, computing, with_sizes
 from ssdsl.model.trace import capture
+from ssdsl.runtime.data.batch_spec import Sizes
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.program.initial_state import InitialState
 from ssdsl.runtime.program.program import CompiledProgram
@@ -39,9 +40,9 @@ class Live:
         self.training = self._program("", self._train)
         self.state = self._state()
 
-    def other(self, kind: str, samples: int | None, outputs: tuple[str, ...] | None) -> CompiledProgram:
-        """A program for training or evaluation, on batches of so many samples (None: as in the example)."""
-        model = self.model if samples is None else with_samples(self.model, samples)
+    def other(self, kind: str, sizes: Sizes, described: str, outputs: tuple[str, ...] | None) -> CompiledProgram:
+        """A program for training or evaluation, on batches in which axes have other sizes than in the example."""
+        model = with_sizes(self.model, dict(sizes)) if sizes else self.model
 
         def make() -> Compiled:
             if kind == "train":
@@ -49,7 +50,7 @@ class Live:
             return compile_evaluation(self._trains, computing(model), outputs)
 
         what = " for evaluation" if kind == "evaluate" else ""
-        program = self._program(what if samples is None else f"{what} for a batch of {samples}", make)
+        program = self._program(f"{what} for {described}" if sizes else what, make)
         self.state.tensors = {**self._constants, **self.state.tensors}
         return program
 

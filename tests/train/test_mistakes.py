@@ -247,7 +247,7 @@ def test_a_last_batch_without_a_program_is_told_when_the_loader_is_made() -> Non
     (first, _) = on_ranks(
         "data", told(lambda e: e.loader(torch.utils.data.Subset(Pairs(), range(17)), 12, drop_last=False))
     )
-    assert "there is no program for a batch of 5 samples" in first
+    assert "there is no program for a batch of 5: there is no program" in first
 
 
 def test_a_tuple_of_tensors_is_one_batch_to_evaluate() -> None:
@@ -298,9 +298,9 @@ def test_a_compiled_program_says_which_outputs_it_does_not_have(
     for file in ("plan.ssp", "evaluate/program.json"):
         (tmp_path / file).touch()
     programs = InFolder(tmp_path)
-    assert programs.other("evaluate", None, ("logits",)) is has
+    assert programs.other("evaluate", (), "", ("logits",)) is has
     with pytest.raises(EngineError, match="does not return `hidden` \\(it returns its loss, logits\\)"):
-        programs.other("evaluate", None, ("logits", "hidden"))
+        programs.other("evaluate", (), "", ("logits", "hidden"))
 
 
 # -- the beginning and the end -----------------------------------------------------------------------------------------
@@ -358,4 +358,4 @@ def test_ranks_with_other_numbers_of_samples_are_told() -> None:
         return str(error.value)
 
     ranks = on_ranks("data", work)
-    assert ranks[0] == ranks[1] and ranks[0].startswith("rank 1 was given a batch of 6 samples, and rank 0 one of 12")
+    assert ranks[0] == ranks[1] and ranks[0].startswith("rank 1 was given a batch of 6, and rank 0 a batch of 12")

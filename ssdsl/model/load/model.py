@@ -128,19 +128,16 @@ class Model(Record):
         return replace(self, module=with_numbers(self.module, self.recipes), recipes=None)
 
 
-def with_samples(model: Model, samples: int) -> Model:
-    """The model with one batch of `samples` rows, made by repeating those of the first batch.
-
-    The first axis of the first input gets this size, in every input that has an axis of that name.
-    """
+def with_sizes(model: Model, sizes: Mapping[str, int]) -> Model:
+    """The model with one batch in which axes of these names have other sizes. Its tensors repeat what the first batch
+    has along them."""
     example = model.batches[0]
-    axis, size = next((axes[0], example[name].shape[0]) for name, axes in model.axes.items() if axes)
-    rows = torch.arange(samples) % size
 
     def resized(name: str, tensor: torch.Tensor) -> torch.Tensor:
-        for dim, other in enumerate(model.axes[name]):
-            if other == axis:
-                tensor = tensor.index_select(dim, rows.to(tensor.device))
+        for dim, axis in enumerate(model.axes[name]):
+            if axis in sizes:
+                rows = torch.arange(sizes[axis], device=tensor.device) % tensor.shape[dim]
+                tensor = tensor.index_select(dim, rows)
         return tensor
 
     return replace(model, batches=({name: resized(name, tensor) for name, tensor in example.items()},))

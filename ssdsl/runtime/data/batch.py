@@ -1,19 +1,14 @@
-"""Batches: as a training loop or a data set gives them, made tensors by the names of the model's inputs; and as a
-program takes them, with the shapes of the global batch and the part that a rank needs."""
+"""Batches as a training loop or a data set gives them, made tensors by the names of the model's inputs."""
 
 import hashlib
 import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from functools import cached_property
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
 
 from ..errors import EngineError
-from ..layout.cut import Piece
-from ..program.table import BatchInput
 from ..ranks.control import Control, bytes_of
 
 Table = Mapping[str, Any]
@@ -117,101 +112,3 @@ def kind(value: Any) -> str:
         return "None"
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
-
-
-PAD = "make all batches alike, as by padding to a fixed length in collate_fn; the plan is compiled for one shape"
-
-
-# -- what a program takes ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class BatchSpec:
-    """The inputs of one step: `shapes` and `dtypes` of the global batch, and `pieces`, the parts that this rank needs.
-
-    `samples` is the size of the global batch: the first axis of inputs that are cut by samples. `casts`: the program
-    computes in half precision, and floating-point inputs of another type are converted.
-    """
-
-    samples: int
-    shapes: dict[str, tuple[int, ...]]
-    dtypes: dict[str, torch.dtype]
-    pieces: dict[str, Piece]
-    casts: bool = False
-
-    @classmethod
-    def of(
-        cls, inputs: Mapping[str, BatchInput], pieces: Mapping[str, Piece], samples: int = 0, casts: bool = False
-    ) -> "BatchSpec":
-        """The spec of a table's inputs and a rank's pieces. `samples` is by default the first input's first axis."""
-        shapes = {name: tuple(entry.shape) for name, entry in inputs.items()}
-        dtypes = {name: getattr(torch, entry.dtype) for name, entry in inputs.items()}
-        first = next((shape[0] for shape in shapes.values() if shape), 1)
-        return cls(samples or first, shapes, dtypes, dict(pieces), casts)
-
-    def cast(self, batch: Tensors) -> Tensors:
-        """The batch, with floating-point inputs in the program's types if it `casts`."""
-        if not self.casts:
-            return batch
-        return {n: t.to(self.dtypes[n]) if t.is_floating_point() else t for n, t in batch.items()}
-
-    def wholes(self) -> dict[str, Piece]:
-        """Pieces that are the whole of every input."""
-        return {name: Piece(name, shape, ()) for name, shape in self.shapes.items()}
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether this rank needs nothing."""
-        return not self.pieces
-
-    @cached_property
-    def rows(self) -> list[int]:
-        """The samples that this rank needs, in order; all samples if an input has another first axis."""
-        if any(piece.shape[:1] != (self.samples,) for piece in self.pieces.values()):
-            return list(range(self.samples))
-        return sorted({row for piece in self.pieces.values() for row in piece.places()[0].tolist()})
-
-    def cut(self, batch: Tensors, rows: Sequence[int]) -> Tensors:
-        """This rank's part, contiguous, of a batch of which only these rows were loaded."""
-        return {name: self._part(batch[name], piece, rows) for name, piece in self.pieces.items()}
-
-    def _part(self, tensor: torch.Tensor, piece: Piece, rows: Sequence[int]) -> torch.Tensor:
-        for axis, places in enumerate(piece.places()):
-            if axis == 0 and tensor.shape[0] != piece.shape[0]:
-                places = torch.searchsorted(torch.tensor(rows), places)
-            if len(places) != tensor.shape[axis] or not torch.equal(places, torch.arange(len(places))):
-                tensor = tensor.index_select(axis, places)
-        return tensor.contiguous()
-
-    def is_sample(self, batch: Tensors) -> bool:
-        """Whether a batch is a single sample: every input lacks the axis of samples, and no other one."""
-        return all(self._is_cut(name) and batch[name].shape == shape[1:] for name, shape in self.shapes.items())
-
-    def size_of(self, batch: Tensors) -> int:
-        """The number of samples in a whole batch: the size of most inputs along the batch, so that `check` names one
-        that differs. Of two equally common sizes it is the program's, if that is one of them."""
-        found = Counter(batch[name].shape[0] for name in self.shapes if self._is_cut(name) and batch[name].dim())
-        return max(found, key=lambda size: (found[size], size == self.samples), default=self.samples)
-
-    def _is_cut(self, name: str) -> bool:
-        """Whether the first axis of an input is the batch."""
-        return self.shapes[name][:1] == (self.samples,)
-
-    def check(self, batch: Tensors, rows: int, change: str = PAD) -> None:
-        """Raises EngineError if a batch, of which this many rows were loaded, does not fit the program.
-
-        `change` is the help for a wrong shape.
-        """
-        for name, shape in self.shapes.items():
-            tensor, dtype = batch[name], self.dtypes[name]
-            loaded = (rows, *shape[1:]) if self._is_cut(name) else shape
-            if tensor.dim() and tensor.shape[1:] == shape[1:] and tensor.shape[0] != loaded[0] and self._is_cut(name):
-                reason = f"input `{name}` has {tensor.shape[0]} samples, and the batch has {rows}"
-                raise EngineError(reason, "give all inputs of a batch equally many samples, along their first axis")
-            if tuple(tensor.shape) != loaded:
-                found = (self.samples, *tensor.shape[1:]) if tensor.shape[:1] == (rows,) else tuple(tensor.shape)
-                what = f"{text(tensor.dtype, found)}, and the program takes {text(dtype, shape)}"
-                raise EngineError(f"input `{name}` is {what}", change)
-            if tensor.dtype != dtype:
-                what = f"{text(tensor.dtype, shape)}, and the program takes {text(dtype, shape)}"
-                raise EngineError(f"input `{name}` is {what}", f"convert it in the data set: .to({dtype})")

@@ -7,7 +7,8 @@ import torch
 
 from ..errors import EngineError
 from ..layout.cut import elements_at
-from .batch import BatchSpec, Tensors, kind, text
+from .batch import Tensors, kind, text
+from .batch_spec import BatchSpec
 
 
 class CheckedBatch(MutableMapping[str, torch.Tensor]):

@@ -5,6 +5,7 @@ The batches and their order are those of a single device, whatever the plan. `fo
 
 import inspect
 import io
+import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from contextlib import closing
 from dataclasses import fields, replace
@@ -17,20 +18,22 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ..errors import EngineError
 from ..ranks.control import Control
-from .batch import BatchSpec, Tensors
+from .batch import Tensors
+from .batch_spec import BatchSpec, Sizes
 from .checked_batch import CheckedBatch
 from .rank_dataset import BatchRequest, Collator, LoadedBatch, RankDataset, SampleStream, Workers, blamed, raised
 from .sample_order import SampleOrder
 
 GIVEN = ("self", "dataset", "feed", "control", "feeds", "batch_size")  # options that the engine sets
-Feeds = Callable[[int], BatchSpec | None]
+Feeds = Callable[[Sizes], BatchSpec | None]
+END = LoadedBatch(None, is_end=True)
 
 
 class Loader:
     """Global batches of a data set, of which a rank loads its part. All ranks make and iterate over it alike.
 
     `feed` describes the part of a batch that this rank's program needs; `feeds` returns the same for the program of
-    another batch size (compiled on demand; None: there is none). `dataset` is a map-style or iterable data set, or a
+    other sizes (compiled on demand; None: there is none). `dataset` is a map-style or iterable data set, or a
     DataLoader, whose arguments are taken over. `batch_size` is that of the global batch; None means that the items are
     batches. `sampler` and `batch_sampler` yield keys of global batches. `drop_last` drops a smaller last batch. `whole`
     loads and collates the whole batch on each rank, for a collate function that needs all samples or draws random
@@ -46,7 +49,7 @@ class Loader:
         feed: BatchSpec,
         control: Control,
         *,
-        feeds: Feeds = lambda samples: None,
+        feeds: Feeds = lambda sizes: None,
         batch_size: int | None,
         shuffle: bool = False,
         seed: int = 0,
@@ -99,13 +102,13 @@ class Loader:
         return len(self.order)
 
     @property
-    def last_samples(self) -> int | None:
-        """The size of a smaller last batch that is not dropped; None if there is none, or it is unknown."""
+    def sizes_ahead(self) -> list[Sizes]:
+        """The sizes of batches that will come, as far as they are known now: that of a smaller last batch."""
         plain = self.order.sampler is None and self.order.batch_sampler is None
         if self.drop_last or self.batch_size is None or self.order.samples is None or not plain:
-            return None
+            return []
         rest = self.order.samples % self.batch_size
-        return rest or None
+        return [((self.feed.batch, rest),)] if rest else []
 
     @property
     def left_out(self) -> int:
@@ -186,21 +189,39 @@ class Loader:
     # -- one batch -----------------------------------------------------------------------------------------------------
 
     def _next(self, source: Iterator[LoadedBatch]) -> LoadedBatch | None:
-        """The next batch, once all ranks have it; None at the end. All ranks know its size."""
+        """The next batch, once all ranks have it; None at the end. All ranks know its sizes."""
         try:
-            loaded = next(source, LoadedBatch(0))
+            loaded = next(source, END)
         except Exception as error:
             loaded = LoadedBatch(None, error=str(self._failed(error)))
-        if self.control.vote(loaded.error or None, more=loaded.samples in (None, self.feed.samples)):
-            return loaded._replace(samples=self.feed.samples)
-        said = self.control.all_gather(b"" if loaded.samples is None else str(loaded.samples).encode())
-        sizes = {int(text): rank for rank, text in reversed(list(enumerate(said))) if text}
-        if len(sizes) > 1:
-            told = ", ".join(f"{size or 'no'} samples on rank {rank}" for size, rank in sorted(sizes.items()))
-            reason = f"batch {self.batches} of epoch {self.epoch} is not the same on all ranks: {told}"
-            raise EngineError(reason, "the data set must give every rank the same samples, in the same order")
-        (samples,) = sizes
-        return loaded._replace(samples=samples) if samples else None
+        if self.control.vote(loaded.error or None, more=not loaded.is_end and loaded.sizes in (None, ())):
+            return loaded._replace(sizes=())
+        known = json.dumps(loaded.sizes).encode() if loaded.sizes is not None else b""
+        said = self.control.all_gather(b"null" if loaded.is_end else known)
+        told = {text: rank for rank, text in reversed(list(enumerate(said))) if text}
+        found = {_sizes(text): rank for text, rank in told.items()}
+        if len(found) > 1:
+            raise EngineError(*self._apart(found))
+        (sizes,) = found
+        return loaded._replace(sizes=sizes) if sizes is not None else None
+
+    def _apart(self, found: dict[Sizes | None, int]) -> tuple[str, str]:
+        """The error and its help for a batch of other sizes on some ranks; `found` has the first rank of each."""
+        usual = ((self.feed.batch, self.feed.samples),)
+        words = {rank: "no samples" if sizes is None else self._sized(sizes or usual) for sizes, rank in found.items()}
+        told = ", ".join(f"{words[rank]} on rank {rank}" for rank in sorted(words))
+        reason = f"batch {self.batches} of epoch {self.epoch} is not the same on all ranks: {told}"
+        change = "the data set must give every rank the same samples, in the same order"
+        if None not in found:
+            change += "; a collate_fn that pads to the longest sample needs whole=True"
+        return reason, change
+
+    def _sized(self, sizes: Sizes) -> str:
+        """Sizes in words: `8 samples`, `seq = 24`."""
+        return ", ".join(f"{n} samples" if axis == self.feed.batch else f"{axis} = {n}" for axis, n in sizes)
+
+    def _samples(self, sizes: Sizes) -> int:
+        return dict(sizes).get(self.feed.batch, self.feed.samples)
 
     def _failed(self, error: Exception) -> EngineError:
         """The error for an exception that the DataLoader raised itself: a worker process ended, or a sampler failed.
@@ -214,22 +235,19 @@ class Loader:
         return EngineError(f"loading failed: {raised(error)}", "correct the data set")
 
     def _part(self, loaded: LoadedBatch) -> CheckedBatch | None:
-        """This rank's part of a batch; None if the batch is dropped. A batch of another size is cut for its own
+        """This rank's part of a batch; None if the batch is dropped. A batch of other sizes is cut for its own
         program."""
-        samples = loaded.samples
-        assert samples is not None
-        if samples < self.feed.samples and self.drop_last:
+        sizes = loaded.sizes
+        assert sizes is not None
+        if self._samples(sizes) < self.feed.samples and self.drop_last:
             return None
-        feed = self.feed if samples == self.feed.samples else self.feeds(samples)
+        feed = self.feeds(sizes) if sizes else self.feed
         if feed is None:
-            reason = f"batch {self.batches - 1} has {samples} samples, and the program is for {self.feed.samples}"
-            raise EngineError(reason, f"give batches of {self.feed.samples}, or drop_last=True if it is the last")
-        if feed is not self.feed:
-            with self.control.together():
-                if not feed.is_idle:
-                    feed.check(loaded.tensors, samples)
-        if feed is not self.feed or self.maker.keeps:
-            parts = feed.cut(loaded.tensors, range(samples))
+            takes = tuple((axis, self.feed.sizes[axis]) for axis, _ in sizes)
+            reason = f"batch {self.batches - 1} has {self._sized(sizes)}, and the program is for {self._sized(takes)}"
+            raise EngineError(reason, "make all batches alike: drop a smaller one (drop_last=True), pad to one length")
+        if loaded.is_whole:
+            parts = feed.cut(loaded.tensors, range(feed.samples))
         else:
             parts, loaded = loaded.tensors, loaded._replace(tensors={})
         return CheckedBatch(parts, feed, self, self._position(), partial(self._whole, feed, loaded))
@@ -245,7 +263,7 @@ class Loader:
                 "`batch.shapes` say on every rank what the whole batch has",
             )
         maker = replace(self.maker, feed=replace(feed, pieces=feed.wholes()), whole=True)
-        again = RankDataset(self.dataset, maker)[loaded.request._replace(rows=range(loaded.request.samples))]
+        again = RankDataset(self.dataset, maker)[loaded.request.whole]
         if again.error:
             raise EngineError(again.error)
         return again.tensors
@@ -259,7 +277,7 @@ class Loader:
         if self.feed.is_idle:
             jobs = _Jobs(self.order, self.maker)
             jobs.epoch, jobs.first = self.epoch, self.batches
-            yield from (LoadedBatch(None if self.maker.batched else job.samples, request=job) for job in jobs)
+            yield from (LoadedBatch(None, request=job) for job in jobs)
             return
         if self._kept is None:
             jobs = _Jobs(self.order, self.maker)
@@ -312,6 +330,12 @@ class _Jobs:
     def __iter__(self) -> Iterator[BatchRequest]:
         for number, keys in enumerate(self.order.batches(self.maker.seed, self.epoch, self.first), self.first):
             yield BatchRequest(self.epoch, number, keys, self.maker.rows(len(keys)))
+
+
+def _sizes(text: bytes) -> Sizes | None:
+    """Sizes that another rank has sent; None for the end of the data."""
+    said = json.loads(text)
+    return None if said is None else tuple((axis, size) for axis, size in said)
 
 
 def _is_stream(dataset: Any, sampler: Any, batch_sampler: Any) -> bool:

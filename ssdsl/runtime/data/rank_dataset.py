@@ -16,24 +16,26 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert, get_worker_info
 
 from ..errors import EngineError
-from .batch import PAD, BatchSpec, Tensors, named
+from .batch import Tensors, named
+from .batch_spec import BatchSpec, Sizes
 from .generators import Generators
 
 MIXES = "collate_fn draws random numbers, which would be others for the rows that this rank needs than for the batch"
 OTHERS = "site-packages", "<frozen", str(Path(__file__).parent.parent)  # files whose lines in a traceback are skipped
-PAD_A_PART = f"{PAD}; if collate_fn needs all samples of a batch, as to pad to the longest, give the loader whole=True"
 CORRECT = "correct the data set, or leave the sample out"
 
 
 class LoadedBatch(NamedTuple):
-    """A loaded batch: its number of samples (0 at the end; None if this rank does not know), and this rank's part.
+    """A loaded batch: the sizes of its axes that are not the example's (None if this rank does not know), and this
+    rank's part, or with `is_whole` all of it. `is_end`: there is no further batch.
 
-    A batch of another size than the program's comes whole. `state` is the data set's own, after this batch; `request`
-    is what was asked of a map-style data set.
+    `state` is the data set's own, after this batch; `request` is what was asked of a map-style data set.
     """
 
-    samples: int | None
+    sizes: Sizes | None
     tensors: Tensors = {}  # noqa: RUF012  # never written to
+    is_whole: bool = False
+    is_end: bool = False
     error: str = ""
     state: Any = None
     request: "BatchRequest | None" = None
@@ -48,9 +50,9 @@ class BatchRequest(NamedTuple):
     rows: Sequence[int]
 
     @property
-    def samples(self) -> int:
-        """The number of samples of the whole batch."""
-        return len(self.keys)
+    def whole(self) -> "BatchRequest":
+        """The request for all rows."""
+        return self._replace(rows=range(len(self.keys)))
 
 
 @dataclass(frozen=True)
@@ -71,29 +73,34 @@ class Collator:
         whole = self.whole or self.batched or samples != self.feed.samples
         return range(samples) if whole else self.feed.rows
 
-    def make(self, items: list[Any], samples: int, epoch: int, number: int, own: Generators) -> LoadedBatch:
-        """The part, made of the items of its rows."""
-        rows = self.rows(samples)
+    def make(self, items: list[Any], job: BatchRequest, own: Generators) -> LoadedBatch | None:
+        """The part, made of the items of the request's rows; None if it has to be made of all items: the batch is of
+        other sizes, so its program may need other rows."""
         try:
-            batch = self.feed.cast(named(self._collated(items, samples, epoch, number, own), self.names))
-            if self.batched:
-                if self.feed.is_sample(batch):
-                    reason = "without a batch_size the items of the data set are batches, and this one is a sample"
-                    return LoadedBatch(samples, error=str(EngineError(reason, f"give batch_size={self.feed.samples}")))
-                samples = self.feed.size_of(batch)
-                rows = range(samples)
-            if samples != self.feed.samples:
-                return LoadedBatch(samples, batch)
-            self.feed.check(batch, len(rows), PAD if len(rows) == samples else PAD_A_PART)
-            return LoadedBatch(samples, batch if self.keeps else self.feed.cut(batch, rows))
+            return self._made(items, job, own)
         except EngineError as error:
-            return LoadedBatch(
-                samples, error=str(EngineError(f"batch {number} of epoch {epoch}: {error.reason}", error.help))
-            )
+            reason = f"batch {job.number} of epoch {job.epoch}: {error.reason}"
+            return LoadedBatch(None, error=str(EngineError(reason, error.help)))
 
-    def _collated(self, items: list[Any], samples: int, epoch: int, number: int, own: Generators) -> Any:
-        own.seed(self.seed, "collate", epoch, number)
-        if in_part := len(items) < samples:
+    def _made(self, items: list[Any], job: BatchRequest, own: Generators) -> LoadedBatch | None:
+        feed = self.feed
+        batch = feed.cast(named(self._collated(items, job, own), self.names))
+        if self.batched:
+            if feed.is_sample(batch):
+                reason = "without a batch_size the items of the data set are batches, and this one is a sample"
+                raise EngineError(reason, f"give batch_size={feed.samples}")
+            sizes, is_whole = feed.sizes_of(batch), True
+        else:
+            sizes, is_whole = feed.sizes_of(batch, len(job.rows)), len(job.rows) == len(job.keys)
+            sizes |= {feed.batch: len(job.keys)} if feed.batch in sizes else {}
+        other = feed.differing(sizes)
+        if not other and not self.keeps:
+            return LoadedBatch(other, feed.cut(batch, range(feed.samples) if self.batched else job.rows))
+        return LoadedBatch(other, batch, is_whole=True) if is_whole else None
+
+    def _collated(self, items: list[Any], job: BatchRequest, own: Generators) -> Any:
+        own.seed(self.seed, "collate", job.epoch, job.number)
+        if in_part := len(items) < len(job.keys):
             own.mark()
         collate = self.collate or (default_convert if self.batched else default_collate)
         name = getattr(collate, "__name__", type(collate).__name__)
@@ -113,16 +120,20 @@ class RankDataset:
         self.draws = False  # whether a sample has drawn random numbers
 
     def __getitem__(self, job: BatchRequest) -> LoadedBatch:
-        maker, epoch, number, samples = self.maker, job.epoch, job.number, job.samples
-        if self.epoch != epoch:
-            self.epoch = epoch
-            begin_epoch(self.dataset, epoch)
-        with Generators(maker.seed, "batch", epoch, number) as own:
-            try:
-                items = self._items(job, own)
-            except EngineError as error:
-                return LoadedBatch(samples, error=str(error))
-            return maker.make(items, samples, epoch, number, own)._replace(request=job)
+        if self.epoch != job.epoch:
+            self.epoch = job.epoch
+            begin_epoch(self.dataset, job.epoch)
+        with Generators(self.maker.seed, "batch", job.epoch, job.number) as own:
+            found = self._made(job, own) or self._made(job.whole, own)
+        assert found is not None
+        return found._replace(request=job)
+
+    def _made(self, job: BatchRequest, own: Generators) -> LoadedBatch | None:
+        try:
+            items = self._items(job, own)
+        except EngineError as error:
+            return LoadedBatch(None, error=str(error))
+        return self.maker.make(items, job, own)
 
     def _items(self, job: BatchRequest, own: Generators) -> list[Any]:
         """The samples of a request. If one draws random numbers, all are loaded again, each seeded by itself: seeding
@@ -175,8 +186,10 @@ class SampleStream(IterableDataset[LoadedBatch]):
                     items = list(islice(samples, self.batch_size))
                     if not items or (len(items) < self.batch_size and self.drop_last):
                         return
-                    kept = [items[row] for row in self.maker.rows(len(items))]
-                    made = self.maker.make(kept, len(items), self.epoch, number, own)
+                    job = BatchRequest(self.epoch, number, items, self.maker.rows(len(items)))
+                    made = self.maker.make([items[row] for row in job.rows], job, own)
+                    made = made or self.maker.make(items, job.whole, own)
+                    assert made is not None
                 yield made._replace(state=state_of(self.dataset)) if worker is None else made
         except Exception as error:
             reason = f"the data set raised {raised(error)} in epoch {self.epoch}"

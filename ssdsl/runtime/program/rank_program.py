@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from ..data.batch import BatchSpec
+from ..data.batch_spec import BatchSpec
 from ..errors import EngineError
 from ..layout.cut import Piece, elements_at
 from ..layout.parts import kept_outputs, pieces_of
@@ -72,9 +72,10 @@ class RankProgram:
         """Raises EngineError if this program's weights are not laid out as the other program's."""
         mine, theirs = _weights(self.role), _weights(other.role)
         if different := [name for name, takes in mine.items() if theirs.get(name) != takes]:
+            sizes = self.feed.described(other.feed.differing(self.feed.sizes))
             raise EngineError(
-                f"for batches of {self.feed.samples} samples the plan puts `{different[0]}` elsewhere",
-                "drop such a batch: `drop_last=True`",
+                f"for {sizes} the plan puts `{different[0]}` elsewhere",
+                "leave such batches out: `drop_last=True`, or pad them to the example's sizes",
             )
 
     def complete_gradients(self) -> None:

@@ -5,6 +5,8 @@ for batch in engine.loader(dataset, batch_size=64, shuffle=True):
     loss = engine.step(batch, clip=1.0)
 """
 
+import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import torch
 
 from ..data.batch import Batch, Tensors, another_batch, compare, mark_of, named
+from ..data.batch_spec import Sizes
 from ..data.checked_batch import CheckedBatch
 from ..data.loader import Loader, loader_options
 from ..errors import EngineError
@@ -183,49 +186,50 @@ class Engine:
 
         `dataset` is a map-style or iterable data set of samples, or a DataLoader. Options are those of `Loader`
         (shuffle, seed, collate_fn, drop_last, ...) and of `Workers` (num_workers, prefetch_factor, ...). Checkpoints
-        save the loader's position. With `drop_last=False` a smaller last batch gets a program of its own, compiled here
-        if the size is known, else when the batch comes. `evaluate`: the batches are for `evaluate` and `predict`, which
-        may need other parts. Raises EngineError for an unknown option, or a data set that cannot be loaded.
+        save the loader's position. A batch of other sizes, such as a smaller last one with `drop_last=False`, gets a
+        program of its own, compiled here if the size is known, else when the batch comes. `evaluate`: the batches are
+        for `evaluate` and `predict`, which may need other parts. Raises EngineError for an unknown option, or a data
+        set that cannot be loaded.
         """
-        kind, samples = "evaluate" if evaluate else "train", self.training.feed.samples
+        kind = "evaluate" if evaluate else "train"
         options = loader_options(options)
         made = Loader(
             dataset,
-            self._share_for(kind, samples).feed,
+            self._share_for(kind).feed,
             self.control,
-            feeds=lambda other: self._share_for(kind, other).feed,
+            feeds=lambda sizes: self._share_for(kind, sizes).feed,
             batch_size=batch_size,
             **options,
         )
-        if made.last_samples is not None:  # report a mistake in that program now, not an epoch later
-            self._share_for(kind, made.last_samples)
+        for sizes in made.sizes_ahead:  # report a mistake in these programs now, not an epoch later
+            self._share_for(kind, sizes)
         self._checkpoints.loaders.append(made)
         return made
 
-    def _share_for(self, kind: str, samples: int, outputs: Outputs = ()) -> RankProgram:
-        """This rank's program for batches of so many samples, compiled when it is first needed."""
-        if (kind, samples) == ("train", self.training.feed.samples):
+    def _share_for(self, kind: str, sizes: Sizes = (), outputs: Outputs = ()) -> RankProgram:
+        """This rank's program for batches with these sizes, compiled when it is first needed."""
+        if (kind, sizes) == ("train", ()):
             return self.training
-        key = kind, samples, outputs
+        key = kind, sizes, outputs
         if key not in self._others:
             with self.world.enter():
-                size = None if samples == self.training.feed.samples else samples
-                share = self._share(self._other(kind, size, outputs))
+                share = self._share(self._other(kind, sizes, outputs))
                 if kind == "train":
                     with self._together():
                         share.check_fits(self.training)
             self._others[key] = share
         return self._others[key]
 
-    def _other(self, kind: str, size: int | None, outputs: Outputs) -> CompiledProgram:
-        """A program other than that of training; if it is for another batch size, its errors say so."""
+    def _other(self, kind: str, sizes: Sizes, outputs: Outputs) -> CompiledProgram:
+        """A program other than that of training; if it is for batches of other sizes, its errors say so."""
+        described = self.training.feed.described(sizes)
         try:
-            return self.programs.other(kind, size, outputs)
+            return self.programs.other(kind, sizes, described, outputs)
         except EngineError as error:
-            if size is None:
+            if not sizes:
                 raise
-            reason = f"there is no program for a batch of {size} samples: {error.reason}"
-            change = error.help or "leave such a batch out, of a loader with drop_last=True"
+            reason = f"there is no program for {described}: {error.reason}"
+            change = error.help or "leave such batches out, or pad them to the example's sizes"
             raise EngineError(reason, change) from error
 
     def shares(self) -> Iterator[RankProgram]:
@@ -246,8 +250,9 @@ class Engine:
     ) -> float:
         """One training step on a global batch; its loss, the same number on every rank.
 
-        `batch` has the arguments of the model's forward, the same on every rank, or comes from `engine.loader`. `clip`
-        is the largest norm of all gradients. With `update=False` the gradients are kept and added to those of the next
+        `batch` has the arguments of the model's forward, the same on every rank, or comes from `engine.loader`; its
+        sizes, as the number of samples or the length of sequences, may be others than the example's. `clip` is the
+        largest norm of all gradients. With `update=False` the gradients are kept and added to those of the next
         step; `scale` multiplies the loss before backward (1/4 for the mean of four batches). Raises EngineError for a
         batch of other names, sizes or dtypes; for a `clip` that is not positive; and, unless `allow_nan`, for a loss
         that is not finite: then nothing was updated.
@@ -273,7 +278,7 @@ class Engine:
     def _find(self, kind: str, batch: Batch, outputs: Outputs = ()) -> tuple[RankProgram, Tensors]:
         """The program for a batch, and this rank's part of the batch."""
         if isinstance(batch, CheckedBatch):  # the loader has checked it, on all ranks
-            share = self._share_for(kind, batch.feed.samples, outputs)
+            share = self._share_for(kind, self.training.feed.differing(batch.feed.sizes), outputs)
             batch.check()
             if share.feed is batch.feed:
                 return share, batch.part_for(share.feed)
@@ -281,36 +286,38 @@ class Engine:
                 return share, batch.part_for(share.feed)
         whole: Tensors = {}
         feed = self.training.feed
-        samples, error = feed.samples, None
+        sizes, error = dict(feed.sizes), None
         try:
             whole = feed.cast(named(batch, [*feed.shapes]))
-            samples = feed.size_of(whole)
-            if not samples:
-                raise EngineError("the batch has no samples", "leave out batches that are empty")
-            feed.check(whole, samples)
+            sizes = feed.sizes_of(whole)
+            if empty := [axis for axis, n in sizes.items() if not n]:
+                what = "samples" if empty[0] == feed.batch else f"`{empty[0]}`"
+                raise EngineError(f"the batch has no {what}", "leave out batches that are empty")
         except EngineError as found:
             error = str(found)
-        self._agree(samples, mark_of(whole) if error is None else 0, error)
+        self._agree(sizes, mark_of(whole) if error is None else 0, error)
         if not self._compared:
             self._compared = True
             compare(whole, self.control)
-        share = self._share_for(kind, samples, outputs)
+        share = self._share_for(kind, feed.differing(sizes), outputs)
         return share, {name: piece.of(whole[name]) for name, piece in share.inputs.items()}
 
-    def _agree(self, samples: int, mark: int, error: str | None) -> None:
-        """Raises EngineError on all ranks if one has an error, or another batch: of another size, or with another
+    def _agree(self, sizes: dict[str, int], mark: int, error: str | None) -> None:
+        """Raises EngineError on all ranks if one has an error, or another batch: of other sizes, or with another
         mark."""
         self._running.runner.doing = f"the start of step {self.micro_steps}"
-        if self.control.vote(error, more=samples == self.training.feed.samples, alike=mark):
+        mine = json.dumps([sizes, mark]).encode()
+        if self.control.vote(error, alike=zlib.crc32(mine)):
             return
-        said = [tuple(map(int, text.split())) for text in self.control.all_gather(f"{samples} {mark}".encode())]
-        for rank, (number, other) in enumerate(said):
-            if number != said[0][0]:
-                raise EngineError(
-                    f"rank {rank} was given a batch of {number} samples, and rank 0 one of {said[0][0]}",
-                    "give all ranks the same global batch",
-                )
-            if other != said[0][1]:
+        feed, told = self.training.feed, [json.loads(text) for text in self.control.all_gather(mine)]
+        first, its = told[0]
+        for rank, (given, other) in enumerate(told):
+            if given != first:
+                axes = [axis for axis in first if given[axis] != first[axis]]
+                here, there = (feed.described(tuple((a, n[a]) for a in axes)) for n in (given, first))
+                reason = f"rank {rank} was given {here}, and rank 0 {there}"
+                raise EngineError(reason, "give all ranks the same global batch")
+            if other != its:
                 raise another_batch(rank)
 
     # -- evaluation ----------------------------------------------------------------------------------------------------

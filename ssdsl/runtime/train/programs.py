@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Protocol
 
+from ..data.batch_spec import Sizes
 from ..errors import EngineError
 from ..program.initial_state import InitialState
 from ..program.program import CompiledProgram
@@ -28,11 +29,9 @@ class Programs(Protocol):
         """The text of the plan."""
         ...
 
-    def other(self, kind: str, samples: int | None, outputs: Outputs) -> CompiledProgram:
-        """A program for training ("train") or evaluation ("evaluate"), on batches of so many samples.
-
-        `samples` None means as many as in training. Raises EngineError if there is no such program.
-        """
+    def other(self, kind: str, sizes: Sizes, described: str, outputs: Outputs) -> CompiledProgram:
+        """A program for training ("train") or evaluation ("evaluate"), on batches in which these axes of inputs have
+        other sizes than in training (`described`: in words). Raises EngineError if there is no such program."""
         ...
 
 
@@ -45,13 +44,14 @@ class InFolder:
         self.plan = (folder / "plan.ssp").read_text()
         self.state, self.batches = self.training.weights, self.training.batches
 
-    def other(self, kind: str, samples: int | None, outputs: Outputs) -> CompiledProgram:
+    def other(self, kind: str, sizes: Sizes, described: str, outputs: Outputs) -> CompiledProgram:
         """A program in a subfolder."""
         folder = self.folder / kind
-        if samples is not None:
+        if sizes:
             raise EngineError(
                 "a compiled program is for batches of one size",
-                "drop the last batch (`drop_last=True`), or use `ssdsl.engine(...)`, which compiles for another size",
+                "drop a smaller last batch (`drop_last=True`) and pad to one length, or use `ssdsl.engine(...)`, which "
+                "compiles for other sizes",
             )
         if not (folder / "program.json").exists():
             raise EngineError(f"`{self.folder}` has no program for this ({kind})", "compile it again")
@@ -77,8 +77,8 @@ class InMemory:
             {**constants, **training.weights.tensors}, training.weights.recipes, training.weights.names
         )
 
-    def other(self, kind: str, samples: int | None, outputs: Outputs) -> CompiledProgram:
+    def other(self, kind: str, sizes: Sizes, described: str, outputs: Outputs) -> CompiledProgram:
         """The program for evaluation; raises EngineError for another."""
-        if kind == "train" or samples is not None or self.evaluation is None:
+        if kind == "train" or sizes or self.evaluation is None:
             raise EngineError(f"there is no program for this ({kind})")
         return self.evaluation

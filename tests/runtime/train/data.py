@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from ssdsl.record import replace
-from ssdsl.runtime.data.batch import BatchSpec
+from ssdsl.runtime.data.batch_spec import BatchSpec
 from ssdsl.runtime.layout.cut import Piece
 from ssdsl.runtime.program.table import BatchInput
 

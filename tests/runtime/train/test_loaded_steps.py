@@ -11,7 +11,7 @@ from ssdsl.compile import compile_plan
 from ssdsl.record import replace
 from ssdsl.run.in_process.mailbox import Threaded
 from ssdsl.run.in_process.run_in_process import program_of
-from ssdsl.runtime.data.batch import BatchSpec
+from ssdsl.runtime.data.batch_spec import BatchSpec
 from ssdsl.runtime.data.loader import Loader
 from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.runtime.ranks.world import World

@@ -120,7 +120,7 @@ def test_random_numbers_are_the_samples_own_and_no_one_elses() -> None:
 def test_a_last_batch_may_be_kept() -> None:
     for dataset in (Numbers, Flow):
         for plan in ("one", "dp", "pipeline"):
-            other = lambda rank, plan=plan: lambda samples: feeds(plan, samples)[rank]  # noqa: E731
+            other = lambda rank, plan=plan: lambda sizes: feeds(plan, dict(sizes)["batch"])[rank]  # noqa: E731
 
             def run(
                 control: Control, plan: str = plan, dataset: Any = dataset, other: Any = other
@@ -314,7 +314,7 @@ def test_a_collate_function_that_mixes_samples() -> None:
 
 
 def test_an_input_without_samples_is_whole() -> None:
-    from ssdsl.runtime.data.batch import BatchSpec
+    from ssdsl.runtime.data.batch_spec import BatchSpec
     from ssdsl.runtime.layout.cut import Piece
     from ssdsl.runtime.program.table import BatchInput
 
@@ -486,7 +486,7 @@ def test_a_stream_that_raises_or_ends_early_on_one_rank() -> None:
         assert told.startswith("rank 2: the data set raised OSError: the disk is gone")
     for told in run(Flow(17)):
         assert told.startswith(
-            "batch 2 of epoch 0 is not the same on all ranks: no samples on rank 2, 8 samples on rank 1"
+            "batch 2 of epoch 0 is not the same on all ranks: 8 samples on rank 1, no samples on rank 2"
         )
 
 
@@ -501,7 +501,7 @@ def test_a_collate_function_that_raises() -> None:
 
 X, TAKES = "input `x` is", "and the program takes float32[8, 6]"
 WRONG: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
-    "shape": (lambda x, y: {"x": x[:, :4], "y": y}, f"{X} float32[8, 4], {TAKES}"),
+    "axes": (lambda x, y: {"x": x[:, None], "y": y}, f"{X} float32[8, 1, 6], {TAKES}"),
     "dtype": (
         lambda x, y: {"x": x.double(), "y": y},
         f"{X} float64[8, 6], {TAKES}",
@@ -580,7 +580,7 @@ def test_an_epoch_without_a_batch() -> None:
 
 def test_a_batch_of_another_size_without_a_program() -> None:
     told = failing("pipeline", Numbers, drop_last=False)
-    assert len(set(told)) == 1 and told[0].startswith("batch 3 has 6 samples, and the program is for 8")
+    assert len(set(told)) == 1 and told[0].startswith("batch 3 has 6 samples, and the program is for 8 samples")
 
 
 # -- workers -----------------------------------------------------------------------------------------------------------
