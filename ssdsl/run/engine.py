@@ -30,7 +30,7 @@ def engine(
     *,
     axes: Mapping[str, Sequence[str]] | None = None,
     params: Mapping[str, int] | None = None,
-    loss: Where = None,
+    loss: Where | Sequence[str] = None,
     autocast: torch.dtype | None = None,
     precision: str | None = None,
     load_later: bool = False,
@@ -46,9 +46,11 @@ def engine(
     it keeps its weights, on all ranks those of rank 0. For a module on the meta device, or a function (or class) that
     makes the module, each rank makes only its part; with `load_later` weights on meta are NaN until `Engine.load`.
     `example` is a global batch; `axes` names axes of its tensors (`{"x": ("batch", "seq")}`); `loss` says where the
-    loss is in forward's result. With `autocast`, forward and loss run under `torch.autocast` to this type. `precision`
-    "bf16" or "fp16" converts the whole model to that type, with master weights in float32. `seed` seeds the random
-    numbers of training. A rank waits at most `timeout` seconds for others.
+    loss is in forward's result: a key, a position, or a function of result and batch; of several losses a dictionary of
+    such by name, or the names of keys, of which `engine.step(batch, loss=...)` trains one. With `autocast`, forward and
+    loss run under `torch.autocast` to this type. `precision` "bf16" or "fp16" converts the whole model to that type,
+    with master weights in float32. `seed` seeds the random numbers of training. A rank waits at most `timeout` seconds
+    for others.
 
     Raises EngineError on all ranks, with the diagnostics.
     """
@@ -57,7 +59,8 @@ def engine(
         with world.control.together(), blamed("the function that makes the model", "correct it"), rendered():
             _check_arguments(plan, params, autocast, precision, seed, generator)
             path = plan_path(os.fspath(plan))
-            options: dict[str, Any] = {"loss": loss, "autocast": autocast, "load_later": load_later}
+            named = {n: n for n in loss} if isinstance(loss, list | tuple) else loss
+            options: dict[str, Any] = {"loss": named, "autocast": autocast, "load_later": load_later}
             made = model_of(model, example, axes, seed=seed, generator=generator, **options)
         facts = {"plan": path.name, "params": dict(params or {}), "autocast": autocast, "precision": precision}
         _compare(facts | {"seed": seed, "generator": generator} | _sizes(made), world.control)

@@ -19,11 +19,11 @@ from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model, computing, with_sizes
 from ssdsl.model.trace import capture
-from ssdsl.runtime.data.batch_spec import Sizes
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.program.initial_state import InitialState
 from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.runtime.ranks.control import Control
+from ssdsl.runtime.train.programs import Variant
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from ssdsl.workspace import Compiled
@@ -40,17 +40,27 @@ class Live:
         self.training = self._program("", self._train)
         self.state = self._state()
 
-    def other(self, kind: str, sizes: Sizes, described: str, outputs: tuple[str, ...] | None) -> CompiledProgram:
-        """A program for training or evaluation, on batches in which axes have other sizes than in the example."""
-        model = with_sizes(self.model, dict(sizes)) if sizes else self.model
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """The names of the model's losses, if it has several."""
+        return self.model.losses
+
+    def other(self, variant: Variant, described: str) -> CompiledProgram:
+        """A program beside that of training, of the same plan, on the same weights."""
+        model = with_sizes(self.model, dict(variant.sizes)) if variant.sizes else self.model
+        model = model.with_loss(variant.loss) if variant.loss is not None else model
 
         def make() -> Compiled:
-            if kind == "train":
+            if variant.kind == "train":
                 return compile_resized(self._trains, _captured(model))
-            return compile_evaluation(self._trains, computing(model), outputs)
+            return compile_evaluation(self._trains, computing(model), variant.outputs)
 
-        what = " for evaluation" if kind == "evaluate" else ""
-        program = self._program(f"{what} for {described}" if sizes else what, make)
+        words = [
+            " for evaluation" if variant.kind == "evaluate" else "",
+            f" for the loss `{variant.loss}`" if variant.loss is not None else "",
+            f" for {described}" if variant.sizes else "",
+        ]
+        program = self._program("".join(words), make)
         self.state.tensors = {**self._constants, **self.state.tensors}
         return program
 

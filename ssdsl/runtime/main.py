@@ -203,6 +203,7 @@ def _mistake(folder: Path | None, options: argparse.Namespace) -> str | None:
 def _unlike(folder: Path, options: argparse.Namespace) -> str | None:
     """The error text for a checkpoint that does not fit the options; None if it does."""
     from .checkpoints.reader import Checkpoint  # which loads torch.distributed.checkpoint
+    from .train.training_state import saved_optimizers
 
     try:
         facts = Checkpoint.open(folder).facts
@@ -213,7 +214,8 @@ def _unlike(folder: Path, options: argparse.Namespace) -> str | None:
         return str(EngineError(reason, "give a folder that `--save` wrote to; a script loads weights by `engine.load`"))
     if facts["data"] and options.data is None:
         return str(EngineError(f"the run that saved `{folder}` had data of its own", "give its --data too"))
-    (saved, *_), (name, _, _) = [*(f.get("class") for f in saved_optimizers(facts)), None], asked_optimizer(options.optimizer)
+    name, _, _ = asked_optimizer(options.optimizer)
+    saved = next((facts.get("class") for facts in saved_optimizers(facts)), None)
     if saved is None or saved.lower() not in optimizers() or saved.lower() == name:
         return None
     reason = f"`{folder}` was saved with the state of {saved}, and --optimizer is {name}"

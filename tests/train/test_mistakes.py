@@ -18,7 +18,7 @@ from ssdsl.runtime.program.returned import Leaf, Step
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train import session
 from ssdsl.runtime.train.engine import Engine
-from ssdsl.runtime.train.programs import InFolder
+from ssdsl.runtime.train.programs import InFolder, Variant
 from tests.train.conftest import batches, on_ranks, saved
 
 Act = Callable[[Engine], Any]
@@ -298,9 +298,9 @@ def test_a_compiled_program_says_which_outputs_it_does_not_have(
     for file in ("plan.ssp", "evaluate/program.json"):
         (tmp_path / file).touch()
     programs = InFolder(tmp_path)
-    assert programs.other("evaluate", (), "", ("logits",)) is has
+    assert programs.other(Variant("evaluate", outputs=("logits",)), "") is has
     with pytest.raises(EngineError, match="does not return `hidden` \\(it returns its loss, logits\\)"):
-        programs.other("evaluate", (), "", ("logits", "hidden"))
+        programs.other(Variant("evaluate", outputs=("logits", "hidden")), "")
 
 
 # -- the beginning and the end -----------------------------------------------------------------------------------------

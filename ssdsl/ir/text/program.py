@@ -52,6 +52,8 @@ def program_blocks(program: Program, roles: Iterable[Role] | None = None) -> Ite
         yield params
     if flats := [line for f in program.flats if is_shown(f.submesh) for line in flat_lines(f)]:
         yield flats
+    if program.unreached:
+        yield [f"not reached by this loss: {', '.join(sorted(program.unreached))}"]
     yield from (list(prologue_lines(p, graph)) for p in program.prologues if is_shown(p.submesh))
     yield from (list(function_lines(f, graph, names)) for f in program.functions if is_shown(f.submesh))
     messages = [m for m in program.messages if is_shown(m.source) or is_shown(m.target)]

@@ -48,8 +48,8 @@ def place_params(lowering: Lowering) -> Lowering:
         return replace(lowering, params=_held(lowering, uses))
     placing = _Placing(lowering)
     params = [p for w, found in uses.items() for p in placing.of(w, shapes[w], found, written.get(w))]
-    read = {(p.weight, p.submesh) for p in params}
-    params += [replace(p, partial=()) for p in lowering.held.params if p.trained and (p.weight, p.submesh) not in read]
+    here = {(p.weight, p.submesh) for p in params}
+    params += [replace(p, partial=()) for p in lowering.held.params if p.trained and (p.weight, p.submesh) not in here]
     if not lowering.held.params:
         check_shards(lowering.plan.shards, params)
     return replace(lowering, params=tuple(map(placing.in_parts, params)))

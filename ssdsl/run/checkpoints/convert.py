@@ -21,6 +21,7 @@ from ssdsl.runtime.checkpoints.content import content_of
 from ssdsl.runtime.checkpoints.reader import Checkpoint
 from ssdsl.runtime.checkpoints.saver import Saver
 from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.train.training_state import saved_optimizers
 from ssdsl.runtime.health.failure import written_whole
 from ssdsl.runtime.layout.parts import LocalTensor
 from ssdsl.runtime.ranks.control import LoneControl
@@ -80,8 +81,9 @@ def _order(checkpoint: Checkpoint) -> Any:
 
 def _optimizer(checkpoint: Checkpoint) -> dict[str, Any]:
     """The optimizer's state as torch's `state_dict`, which numbers weights: group after group, in each in the model's
-    order. Raises PlanError if the checkpoint has no parameter groups."""
-    groups = (checkpoint.facts.get("optimizer") or {}).get("param_groups")
+    order; groups of several optimizers follow each other. Raises PlanError if the checkpoint has no parameter
+    groups."""
+    groups = [group for facts in saved_optimizers(checkpoint.facts) for group in facts.get("param_groups", ())]
     if not groups:
         raise PlanError(NoOptimizerState(None, str(checkpoint.folder)))
     state: dict[int, dict[str, torch.Tensor]] = {}

@@ -5,17 +5,18 @@ for batch in engine.loader(dataset, batch_size=64, shuffle=True):
     loss = engine.step(batch, clip=1.0)
 """
 
+import difflib
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..data.batch import Batch, Tensors, another_batch, compare, mark_of, named
-from ..data.batch_spec import Sizes
 from ..data.checked_batch import CheckedBatch
 from ..data.loader import Loader, loader_options
 from ..errors import EngineError
@@ -29,9 +30,9 @@ from ..ranks.rank_setup import join_world, role_of, tie_groups, weights_of
 from ..ranks.world import World
 from ..step.weights import Weights
 from .engine_checkpoints import EngineCheckpoints
-from .optimizer import Groups, Make, Optimizer, stepped
+from .optimizer import Groups, Make, Optimizer, chosen_weights, stepped
 from .precision import HALF, Scaler
-from .programs import Outputs, Programs
+from .programs import Programs, Variant
 from .step_end import StepEnd, StepOptions
 
 
@@ -65,7 +66,7 @@ class Engine:
             scaler = Scaler() if half is torch.float16 else None
             self.ending = StepEnd(stepped(self.weights.flats, self.held(), masters), self.control, scaler)
             self.training = self._running = self._share(programs.training)
-        self._others: dict[Any, RankProgram] = {}
+        self._others: dict[Variant, RankProgram] = {}
         self._checkpoints = EngineCheckpoints(self, background)
         self._compared = False  # whether the ranks have compared their inputs
 
@@ -142,8 +143,9 @@ class Engine:
 
     @property
     def optim(self) -> torch.optim.Optimizer:
-        """The optimizer, for torch's learning-rate schedulers and the like; raises EngineError before `optimizer`."""
-        return self.ending.optimizer.torch
+        """The optimizer, for torch's learning-rate schedulers and the like; raises EngineError before `optimizer`, and
+        if there are several."""
+        return self.ending.optimizers.only().torch
 
     @property
     def scaler(self) -> Scaler | None:
@@ -155,8 +157,13 @@ class Engine:
         """The norm of all gradients before clipping, of the last step that clipped."""
         return self.ending.norm
 
-    def optimizer(self, make: Make, groups: Groups | None = None, **options: Any) -> torch.optim.Optimizer:
+    def optimizer(
+        self, make: Make, groups: Groups | None = None, *, weights: str | None = None, **options: Any
+    ) -> torch.optim.Optimizer:
         """Makes the optimizer, as in `engine.optimizer(torch.optim.AdamW, lr=3e-4)`; it is also `engine.optim`.
+
+        With `weights`, patterns of the model's names (`"critic.*|*.head.*"`), it steps on these alone. There may be
+        several optimizers, each with weights of its own; `step` is told which of them step.
 
         `groups` gives options to weights by patterns of the model's names: `{"*.bias|*norm*": {"weight_decay": 0.0}}`.
         Each entry is a parameter group, in this order; the weights that match none are the last group, on every rank.
@@ -170,14 +177,15 @@ class Engine:
                 names[first].append(name)
         with self._together():
             sparse = self.table.sparse
-            made = Optimizer(make, self.ending.weights, names, groups, options, sparse)
+            mine = chosen_weights(names, weights)
+            made = Optimizer(make, self.ending.weights, mine, groups, options, sparse)
+            self.ending.optimizers.add(made)
         if (other := self.control.outlier(made.options().encode())) is not None:
             raise EngineError(
                 f"the optimizer's options on rank {other} are not those on rank 0",
                 "give all ranks the same options: they step on copies and parts of the same weights",
             )
-        self.ending.made = made
-        return self.optim
+        return made.torch
 
     # -- data ----------------------------------------------------------------------------------------------------------
 
@@ -191,42 +199,41 @@ class Engine:
         for `evaluate` and `predict`, which may need other parts. Raises EngineError for an unknown option, or a data
         set that cannot be loaded.
         """
-        kind = "evaluate" if evaluate else "train"
+        wanted = Variant("evaluate" if evaluate else "train")
         options = loader_options(options)
         made = Loader(
             dataset,
-            self._share_for(kind).feed,
+            self._share_for(wanted).feed,
             self.control,
-            feeds=lambda sizes: self._share_for(kind, sizes).feed,
+            feeds=lambda sizes: self._share_for(replace(wanted, sizes=sizes)).feed,
             batch_size=batch_size,
             **options,
         )
         for sizes in made.sizes_ahead:  # report a mistake in these programs now, not an epoch later
-            self._share_for(kind, sizes)
+            self._share_for(replace(wanted, sizes=sizes))
         self._checkpoints.loaders.append(made)
         return made
 
-    def _share_for(self, kind: str, sizes: Sizes = (), outputs: Outputs = ()) -> RankProgram:
-        """This rank's program for batches with these sizes, compiled when it is first needed."""
-        if (kind, sizes) == ("train", ()):
+    def _share_for(self, variant: Variant) -> RankProgram:
+        """This rank's program for a variant, compiled when it is first needed."""
+        if variant == Variant("train"):
             return self.training
-        key = kind, sizes, outputs
-        if key not in self._others:
+        if variant not in self._others:
             with self.world.enter():
-                share = self._share(self._other(kind, sizes, outputs))
-                if kind == "train":
+                share = self._share(self._other(variant))
+                if variant.kind == "train":
                     with self._together():
                         share.check_fits(self.training)
-            self._others[key] = share
-        return self._others[key]
+            self._others[variant] = share
+        return self._others[variant]
 
-    def _other(self, kind: str, sizes: Sizes, outputs: Outputs) -> CompiledProgram:
+    def _other(self, variant: Variant) -> CompiledProgram:
         """A program other than that of training; if it is for batches of other sizes, its errors say so."""
-        described = self.training.feed.described(sizes)
+        described = self.training.feed.described(variant.sizes)
         try:
-            return self.programs.other(kind, sizes, described, outputs)
+            return self.programs.other(variant, described)
         except EngineError as error:
-            if not sizes:
+            if not variant.sizes:
                 raise
             reason = f"there is no program for {described}: {error.reason}"
             change = error.help or "leave such batches out, or pad them to the example's sizes"
@@ -243,6 +250,8 @@ class Engine:
         self,
         batch: Batch,
         *,
+        loss: str | None = None,
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
         clip: float | None = None,
         update: bool = True,
         scale: float = 1.0,
@@ -252,33 +261,47 @@ class Engine:
 
         `batch` has the arguments of the model's forward, the same on every rank, or comes from `engine.loader`; its
         sizes, as the number of samples or the length of sequences, may be others than the example's. `clip` is the
-        largest norm of all gradients. With `update=False` the gradients are kept and added to those of the next
+        largest norm of all gradients. Of several losses `loss` names the one of this step, by default it is their sum;
+        of several optimizers, those that step are `optimizer`, and gradients of other weights are dropped. With
+        `update=False` the gradients are kept and added to those of the next
         step; `scale` multiplies the loss before backward (1/4 for the mean of four batches). Raises EngineError for a
         batch of other names, sizes or dtypes; for a `clip` that is not positive; and, unless `allow_nan`, for a loss
         that is not finite: then nothing was updated.
         """
-        if update:
-            _ = self.optim  # raises if there is none
-        options = StepOptions(clip, update, scale, allow_nan)
+        made = self.ending.optimizers
+        steps = made.asked(optimizer) if update or optimizer is not None or len(made) > 1 else []
+        options = StepOptions(clip, update, scale, allow_nan, tuple(steps))
         with self.world.enter():
-            share, part = self._find("train", batch)
+            share, part = self._find(Variant("train", loss=self._known_loss(loss)), batch)
             self._running = share
             self.ending.options = options
             share.run(part, self.seed, self.micro_steps, self.ending.loss_scale)
             if share.role is None:  # this rank runs no tasks, so nothing else ends its step
                 self.ending(share)
-            loss = self.ending.result(self.micro_steps)
+            found = self.ending.result(self.micro_steps)
             self.weights.take_next()
         self.micro_steps += 1
         self.steps += self.ending.updated
         if isinstance(batch, CheckedBatch):
             self._checkpoints.note(batch)
-        return loss
+        return found
 
-    def _find(self, kind: str, batch: Batch, outputs: Outputs = ()) -> tuple[RankProgram, Tensors]:
-        """The program for a batch, and this rank's part of the batch."""
+    def _known_loss(self, name: str | None) -> str | None:
+        """The name of one of several losses, or None for their sum. Raises EngineError for another name."""
+        known = self.programs.losses
+        if name is None or name in known:
+            return name
+        if not known:
+            change = 'name the losses when the engine is made: `ssdsl.engine(..., loss=("critic", "generator"))`'
+            raise EngineError(f"there is no loss `{name}`: the model has one loss", change)
+        close = difflib.get_close_matches(name, known, 1)
+        meant = f"did you mean `{close[0]}`? " if close else ""
+        raise EngineError(f"there is no loss `{name}`", f"{meant}the losses are {', '.join(known)}")
+
+    def _find(self, variant: Variant, batch: Batch) -> tuple[RankProgram, Tensors]:
+        """The program of a variant for a batch, and this rank's part of the batch."""
         if isinstance(batch, CheckedBatch):  # the loader has checked it, on all ranks
-            share = self._share_for(kind, self.training.feed.differing(batch.feed.sizes), outputs)
+            share = self._share_for(replace(variant, sizes=self.training.feed.differing(batch.feed.sizes)))
             batch.check()
             if share.feed is batch.feed:
                 return share, batch.part_for(share.feed)
@@ -299,7 +322,7 @@ class Engine:
         if not self._compared:
             self._compared = True
             compare(whole, self.control)
-        share = self._share_for(kind, feed.differing(sizes), outputs)
+        share = self._share_for(replace(variant, sizes=feed.differing(sizes)))
         return share, {name: piece.of(whole[name]) for name, piece in share.inputs.items()}
 
     def _agree(self, sizes: dict[str, int], mark: int, error: str | None) -> None:
@@ -322,7 +345,7 @@ class Engine:
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
-    def evaluate(self, batches: Batch | Iterable[Batch]) -> float:
+    def evaluate(self, batches: Batch | Iterable[Batch], *, loss: str | None = None) -> float:
         """The mean loss of one or more global batches, with the module in eval mode; each sample has equal weight.
 
         Dropout is off, running statistics are used and not updated. Returns the same number on every rank, also before
@@ -330,9 +353,9 @@ class Engine:
         """
         total, samples = 0.0, 0
         for batch in self._many(batches):
-            share = self._evaluated(batch, ())
-            (loss,) = self.control.sum([share.loss()])
-            total, samples = total + loss * share.feed.samples, samples + share.feed.samples
+            share = self._evaluated(Variant("evaluate", loss=self._known_loss(loss)), batch)
+            (mean,) = self.control.sum([share.loss()])
+            total, samples = total + mean * share.feed.samples, samples + share.feed.samples
         if not samples:
             raise EngineError("there is no batch to evaluate", "give at least one")
         return total / samples
@@ -356,7 +379,7 @@ class Engine:
         Tensors are gathered on all ranks, on the CPU; with `gather="first"` on rank 0 alone, and the other ranks get an
         empty dictionary. Raises EngineError as `step` does, and for an unknown output.
         """
-        share = self._evaluated(batch, tuple(map(str, outputs)) or None)
+        share = self._evaluated(Variant("evaluate", outputs=tuple(map(str, outputs)) or None), batch)
         returned = share.table.returned
         if not any(leaf.is_tensor for leaf in returned):
             raise EngineError(
@@ -369,9 +392,9 @@ class Engine:
             return {}
         return {name: part_of(returned, str(name), found) for name in outputs} or rebuilt(returned, found)
 
-    def _evaluated(self, batch: Batch, outputs: Outputs) -> RankProgram:
+    def _evaluated(self, variant: Variant, batch: Batch) -> RankProgram:
         with self.world.enter():
-            share, part = self._find("evaluate", batch, outputs)
+            share, part = self._find(variant, batch)
             self._running = share
             with self.world.uncounted():
                 share.run(part, self.seed, self.micro_steps)

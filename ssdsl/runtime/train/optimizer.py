@@ -122,8 +122,9 @@ class Optimizer:
 
     A key of `groups` has patterns of names (`"*.bias|*norm*"`); a weight belongs to the first that matches one of its
     names. `names` has all names of each weight that the optimizer steps on, on any rank, by the first; `sparse` are
-    those trained weights whose gradients are sparse on one device. Raises EngineError for a pattern that matches none; for an optimizer that cannot step on
-    the parts of weights or on the weights that this rank has, takes no sparse gradients, or does not take the options.
+    those trained weights whose gradients are sparse on one device. Raises EngineError for a pattern that matches none;
+    for an optimizer that cannot step on the parts of weights or on the weights that this rank has, takes no sparse
+    gradients, or does not take the options.
     """
 
     def __init__(
@@ -190,7 +191,7 @@ class Optimizers(list[Optimizer]):
             if shared := [name for name in made.chosen if name in other.chosen]:
                 raise EngineError(
                     f"`{shared[0]}` would be a weight of two optimizers",
-                    "name the weights of each: `engine.optimizer(..., weights=\"critic.*\")`",
+                    'name the weights of each: `engine.optimizer(..., weights="critic.*")`',
                 )
         self.append(made)
 

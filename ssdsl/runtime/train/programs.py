@@ -1,7 +1,8 @@
 """The programs that an engine runs: one for training, and on demand others of the same plan and model."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from ..data.batch_spec import Sizes
 from ..errors import EngineError
@@ -9,6 +10,17 @@ from ..program.initial_state import InitialState
 from ..program.program import CompiledProgram
 
 Outputs = tuple[str, ...] | None  # names of evaluation outputs beside the loss; None: all that forward returns
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A program beside that of training: for training ("train") or evaluation ("evaluate"), on batches in which these
+    axes of inputs have other sizes, with these outputs, or of one of several losses."""
+
+    kind: Literal["train", "evaluate"]
+    sizes: Sizes = ()
+    outputs: Outputs = ()
+    loss: str | None = None
 
 
 class Programs(Protocol):
@@ -29,14 +41,21 @@ class Programs(Protocol):
         """The text of the plan."""
         ...
 
-    def other(self, kind: str, sizes: Sizes, described: str, outputs: Outputs) -> CompiledProgram:
-        """A program for training ("train") or evaluation ("evaluate"), on batches in which these axes of inputs have
-        other sizes than in training (`described`: in words). Raises EngineError if there is no such program."""
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """The names of the losses, if there are several."""
+        ...
+
+    def other(self, variant: Variant, described: str) -> CompiledProgram:
+        """A program beside that of training; `described` are its sizes in words. Raises EngineError if there is no such
+        program."""
         ...
 
 
 class InFolder:
     """The programs that `ssdsl compile` wrote."""
+
+    losses = ()
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,21 +63,21 @@ class InFolder:
         self.plan = (folder / "plan.ssp").read_text()
         self.state, self.batches = self.training.weights, self.training.batches
 
-    def other(self, kind: str, sizes: Sizes, described: str, outputs: Outputs) -> CompiledProgram:
+    def other(self, variant: Variant, described: str) -> CompiledProgram:
         """A program in a subfolder."""
-        folder = self.folder / kind
-        if sizes:
+        folder = self.folder / variant.kind
+        if variant.sizes:
             raise EngineError(
                 "a compiled program is for batches of one size",
                 "drop a smaller last batch (`drop_last=True`) and pad to one length, or use `ssdsl.engine(...)`, which "
                 "compiles for other sizes",
             )
         if not (folder / "program.json").exists():
-            raise EngineError(f"`{self.folder}` has no program for this ({kind})", "compile it again")
+            raise EngineError(f"`{self.folder}` has no program for this ({variant.kind})", "compile it again")
         program = CompiledProgram.read(folder, self.folder)
         has = [output.name for output in program.table.outputs]
         held = [leaf for leaf in program.table.returned if leaf.is_tensor]
-        if lacking := [name for name in outputs or () if not any(leaf.is_in(name) for leaf in held)]:
+        if lacking := [name for name in variant.outputs or () if not any(leaf.is_in(name) for leaf in held)]:
             returned = ", ".join(["its loss", *has])
             raise EngineError(
                 f"the program in `{folder}` does not return `{lacking[0]}` (it returns {returned})",
@@ -70,6 +89,8 @@ class InFolder:
 class InMemory:
     """A program for training, and perhaps one for evaluation, in memory."""
 
+    losses = ()
+
     def __init__(self, training: CompiledProgram, evaluation: CompiledProgram | None = None) -> None:
         self.training, self.evaluation, self.plan = training, evaluation, ""
         constants = evaluation.weights.tensors if evaluation is not None else {}
@@ -77,8 +98,8 @@ class InMemory:
             {**constants, **training.weights.tensors}, training.weights.recipes, training.weights.names
         )
 
-    def other(self, kind: str, sizes: Sizes, described: str, outputs: Outputs) -> CompiledProgram:
+    def other(self, variant: Variant, described: str) -> CompiledProgram:
         """The program for evaluation; raises EngineError for another."""
-        if kind == "train" or sizes or self.evaluation is None:
-            raise EngineError(f"there is no program for this ({kind})")
+        if variant.kind == "train" or variant.sizes or self.evaluation is None:
+            raise EngineError(f"there is no program for this ({variant.kind})")
         return self.evaluation
