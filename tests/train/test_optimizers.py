@@ -295,9 +295,9 @@ def test_numbers_of_the_state_come_back_to_the_device_of_their_weight(
     weight = torch.nn.Parameter(torch.empty(2, device="meta"))
     state = {key: torch.ones(()) for key in ("step", "mu_product", "eta", "mu")}
     held = SimpleNamespace(name="w", parameter=weight)
-    optimizer = SimpleNamespace(torch=make([weight], **options))
+    optimizer = SimpleNamespace(torch=make([weight], **options), weights=[held])
     facts = {"param_groups": optimizer.torch.state_dict()["param_groups"]}
-    _set(optimizer, [held], {"w": state}, facts)  # type: ignore[arg-type, list-item]
+    _set(optimizer, {"w": state}, facts)  # type: ignore[arg-type]
     found = optimizer.torch.state[weight]
     assert {key for key in state if found[key].is_meta} & {"step", *moved} == moved
 
