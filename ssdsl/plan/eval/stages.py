@@ -10,7 +10,7 @@ from ssdsl.lang.suggest import counted, joined
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.parts import BadCount
 from ssdsl.plan.errors.traced import Traced
-from ssdsl.plan.errors.values import Wanted, items_of, required
+from ssdsl.plan.errors.values import Wanted, items_of, places_of, required
 from ssdsl.plan.eval.balance import arguments, balance, count_of
 from ssdsl.plan.eval.select import by_path
 from ssdsl.plan.eval.values import Selection, Value, is_text, is_whole
@@ -31,13 +31,12 @@ def cut(ctx: Context, e: nodes.Call, given: tuple[Value, ...], before: Value = N
     paths = items_of(before, is_text, at, Wanted.PATHS, least=0)
     if len(paths) != stages - 1:
         raise PlanError(BadCuts(at.span, paths, stages))
-    places = at.items if isinstance(at, nodes.ListOf) else (at,) * len(paths)
     placed = ctx.model.only_compute(operators)
     order = [op.name for op in ctx.model.ordered(placed)]
     ctx.budget.spend(e, 1 + len(order) // 64)
     position = {name: k for k, name in enumerate(order)}
     starts = [0]
-    for path, place in zip(paths, places, strict=True):
+    for path, place in zip(paths, places_of(at, len(paths)), strict=True):
         found = by_path(ctx, Selection(placed), path, place).operators
         starts.append(min(position[name] for name in found))
         if starts[-1] <= starts[-2]:
