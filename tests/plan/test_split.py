@@ -280,9 +280,10 @@ def test_a_dimension_of_operators_that_nobody_places_is_none(graph: Graph, tp: i
 @pytest.mark.parametrize(
     ("line", "warned"),
     [
-        ("split model by ffn into tpp = 2", True),
+        ("split model by ffn into tpp = 4", True),
         ("split model by ffn into m = 2", False),
         ("split model by batch into dpp = 2, dp", False),
+        ("split model by batch into dp, dpp = 4", False),
         ("split model by ffn into tp, tpp = 2", False),
         ("split model by ffn into chunk = 2", False),
     ],
@@ -290,6 +291,18 @@ def test_a_dimension_of_operators_that_nobody_places_is_none(graph: Graph, tp: i
 def test_a_slip_in_the_name_of_an_axis(plan, line: str, warned: bool) -> None:
     found = plan.warnings(MESH + line + "\n" + ASSIGN)
     assert [d.code for d in found] == ["E0280"] * warned
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "split model by ffn into tpp = 2",
+        "split model by batch into ddp = 2",
+        "split model by batch into m = 2, ddp = 2",
+    ],
+)
+def test_an_index_like_an_axis_with_as_many_parts_is_refused(plan, line: str) -> None:
+    assert plan.mistakes(MESH + line + "\n" + ASSIGN) == ["E0292"]
 
 
 def test_an_axis_that_the_devices_fix_is_in_use(plan) -> None:

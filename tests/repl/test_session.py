@@ -300,13 +300,16 @@ def test_check(planned: Entering) -> None:
     assert "the plan is complete and free of deadlock" in planned(":check")
 
 
-def test_an_index_that_is_nearly_an_axis_is_warned_of_at_once_and_in_check(enter_: Entering) -> None:
+@pytest.mark.parametrize(("parts", "code"), [(4, "E0280"), (2, "E0292")])
+def test_an_index_that_is_nearly_an_axis_is_warned_of_at_once_and_in_check(
+    enter_: Entering, parts: int, code: str
+) -> None:
     enter_("mesh gpus(tp = 2)")
-    said = enter_("split model by ffn into tpp = 2")
-    assert "by ffn into 2 parts, tpp, in time" in said and "did you mean `tp`?" in said
+    said = enter_(f"split model by ffn into tpp = {parts}")
+    assert f"by ffn into {parts} parts, tpp, in time" in said and "E0280" in said and "did you mean `tp`?" in said
     assert "E0280" not in enter_("assign model to gpus"), "once is enough"
     said = enter_(":check")
-    assert "E0280" in said and "E0267" in said, "as the command says it"
+    assert code in said and ("E0267" in said) is (code == "E0280"), "as the command says it"
 
 
 def test_diff_is_against_the_last_simulation(planned: Entering) -> None:

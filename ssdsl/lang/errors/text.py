@@ -62,6 +62,8 @@ class UnexpectedWord(Diagnostic):
     def comment(self) -> str:
         if self.has_slashes:
             return "comments begin with `#`; `//` divides whole numbers"
+        if (self.word, self.expected) == ("==", "`=`"):
+            return "a name is given its value by one `=`; `==` compares"
         if self.word in COMPARISONS and self.expected != "a value":
             return "compare two values at a time: `a <= b and b <= c`"
         if self.word in ("&", "|") and self.expected == "a value":

@@ -51,7 +51,8 @@ class NearAxis(Traced):
     """An index in time has nearly the name of a mesh axis that its operators do not use: `tpp` for `tp`.
 
     An index that is no axis of the operators' mesh is one in time: its parts run one after another on each device.
-    With a slip in the name of the axis, the devices along the axis would all do the same work.
+    With a slip in the name of the axis, the devices along the axis would all do the same work. With as many parts as
+    the axis has devices, a complete plan is refused (E0292).
     """
 
     code = "E0280"
@@ -62,6 +63,25 @@ class NearAxis(Traced):
     help = "did you mean `{axis}`? If its parts are meant to run one after another, choose a name unlike an axis"
     name: str
     count: int
+    mesh: str
+    axis: str
+    size: int
+
+
+class MisspeltAxis(Traced):
+    """An index in time has nearly the name of a mesh axis, and as many parts as the axis has devices: `ddp = 2` for
+    `dp`.
+
+    No operator of the statement is split over the axis, so its devices would all do the same work. The name is taken
+    for a slip (E0280 warns of one with another number of parts).
+    """
+
+    code = "E0292"
+    title = "`{name}` is no axis of `{mesh}`, and `{axis}` is not used"
+    label = "would run one after another"
+    note = "no operator of this statement is split over the {size} devices of `{axis}`"
+    help = "did you mean `{axis}`? If the parts are meant to run one after another, choose a name unlike an axis"
+    name: str
     mesh: str
     axis: str
     size: int
