@@ -2,11 +2,12 @@
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.parts import BadChunks, BadCount, NoSuchPhrase, UnknownCount
+from ssdsl.plan.errors.parts import BadChunks, BadCount, Homeless, NoSuchPhrase, UnknownCount
 from ssdsl.plan.errors.values import Wanted, items_of, places_of, required
 from ssdsl.plan.eval.expressions import evaluate
 from ssdsl.plan.eval.values import Value, is_list, is_whole
 from ssdsl.plan.facts import NumberOrigin
+from ssdsl.plan.plan import Mesh
 from ssdsl.plan.regions import Regions, merged, parts_of
 from ssdsl.plan.statements.param import origin_of
 from ssdsl.record import Record
@@ -131,8 +132,8 @@ def _wrong(parts: Chunks) -> tuple[str, int | None] | None:
 
 def _of_axes(ctx: Context, cut: nodes.Into, operators: frozenset[str]) -> list[Cutting]:
     """The operators in groups, each with as many parts as the axis of its mesh has devices. Raises PlanError if the
-    sizes differ between meshes, and an operator has no place yet, or one on a mesh without this axis. Operators that no
-    plan places are then left out: they are cut like those that read them."""
+    sizes differ between meshes, and an operator has no known place, or one on a mesh without this axis. Operators that
+    no plan places are then left out: they are cut like those that read them."""
     name = cut.name.text
     if name in ctx.facts.broken:  # its `mesh` statement failed, and the mistake is reported there
         raise PlanError()
@@ -144,17 +145,33 @@ def _of_axes(ctx: Context, cut: nodes.Into, operators: frozenset[str]) -> list[C
         groups = _by_size(ctx, name, operators)
     if not groups or None in groups:
         known = tuple((m.name, m.axes) for m in ctx.facts.meshes.values())
-        raise PlanError(UnknownCount(cut.name.span, name, known))
+        raise PlanError(UnknownCount(cut.name.span, name, known, _without(ctx, groups.get(None, frozenset()))))
     origins = ctx.facts.axis_origins
     return [(those, SplitParts(cut, n, origin=origins.get((sizes[n].name, name)))) for n, those in groups.items() if n]
 
 
+def _without(ctx: Context, operators: frozenset[str]) -> Homeless | None:
+    """The first of the operators, whose axis is unknown."""
+    first = next(iter(ctx.model.ordered(operators)), None)
+    if first is None:
+        return None
+    mesh = _mesh_of(ctx, first.name)
+    return Homeless(first.module, None if mesh is None else mesh.name)
+
+
+def _mesh_of(ctx: Context, operator: str) -> Mesh | None:
+    """The mesh of an operator: where it is, or where a statement below puts it, as an earlier reading found; None if
+    neither is known."""
+    place = ctx.facts.of(operator).place
+    name = ctx.facts.later.get(operator) if place is None else place.mesh
+    return None if name is None else ctx.facts.meshes.get(name)
+
+
 def _by_size(ctx: Context, axis: str, operators: frozenset[str]) -> dict[int | None, frozenset[str]]:
-    """The operators by the size of this axis of their mesh; under None those without a place yet, or without the
+    """The operators by the size of this axis of their mesh; under None those without a known place, or without the
     axis."""
     groups: dict[int | None, set[str]] = {}
     for op in ctx.model.ordered(ctx.model.only_compute(operators)):
-        place = ctx.facts.of(op.name).place
-        axes = {} if place is None else dict(ctx.facts.meshes[place.mesh].axes)
-        groups.setdefault(axes.get(axis), set()).add(op.name)
+        mesh = _mesh_of(ctx, op.name)
+        groups.setdefault(None if mesh is None else dict(mesh.axes).get(axis), set()).add(op.name)
     return {size: frozenset(names) for size, names in groups.items()}
