@@ -44,7 +44,7 @@ from ssdsl.repl.terminal.highlight import coloured
 from ssdsl.repl.views import VIEWS, compiled, simulated, view
 from ssdsl.show.tables.check import check_views, repeated_warnings
 from ssdsl.show.tables.open_params import open_params
-from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.diagnostic import REGISTRY, PlanError
 
 Answer = tuple[Session, Reply]
 SHORT = {"h": "help", "c": "check", "p": "plan"}  # the command meant, if several begin with this letter
@@ -256,11 +256,20 @@ def load(session: Session, argument: str) -> Answer:
 
 
 def _help(session: Session, argument: str) -> Answer:
+    name = argument.removeprefix(":")
+    if (found := {**COMMANDS, **VIEW_COMMANDS}.get(name)) is not None and (name != argument or name not in TOPICS):
+        return session, Reply((f":{found.name} {found.takes}".strip(), found.about))
     if argument:
         return session, Reply(topic(argument))
     width = max(len(f"{c.name} {c.takes}") for c in COMMANDS.values()) + 3
     lines = [f":{f'{c.name} {c.takes}':{width}}{c.about}" for c in COMMANDS.values()]
     return session, Reply((*lines, "", f"topics: {' '.join(TOPICS)}, or a code such as E0203"))
+
+
+def _explain(session: Session, argument: str) -> Answer:
+    if argument.upper() not in REGISTRY:
+        raise PlanError(WrongArgument(None, "explain", "a code, as in error[E0203]", ":explain E0203", argument))
+    return session, Reply(topic(argument))
 
 
 def _quit(session: Session, argument: str) -> Answer:
@@ -287,7 +296,7 @@ COMMANDS = {
         Command("save!", "FILE", "write it over an old one", partial(_save, overwrite=True)),
         Command("load", "PLAN", "another plan in place of this one", load),
         Command("help", "[TOPIC]", "this, or a statement, a topic or a code", _help),
-        Command("explain", "CODE", "what a mistake such as E0203 means", _help),
+        Command("explain", "CODE", "what a mistake such as E0203 means", _explain),
         Command("quit", "", "leave; so does Ctrl-D", _quit),
     )
 }

@@ -304,6 +304,15 @@ def test_each_view_of_the_command_has_a_word(planned: Entering, view: str) -> No
 def test_prove(planned: Entering) -> None:
     assert planned(":prove").startswith("proved in ") and not planned.failed
     assert planned(":explain E0203") == planned(":help E0203") and not planned.failed
+    assert "a code, as in error[E0203]" in planned(":explain E9999") and planned.failed
+
+
+def test_help_on_a_command(planned: Entering) -> None:
+    assert planned(":help :prove") == planned(":help prove") and "prove that the plan computes" in planned(
+        ":help prove"
+    )
+    assert "`:show comm`" in planned(":help comm") and "`split" not in planned(":help :comm")
+    assert planned(":help split").startswith("split model by batch")
 
 
 @pytest.mark.parametrize(("typed", "command"), [("p", "plan"), ("m", "model"), ("d", "diff"), ("sched", "schedule")])

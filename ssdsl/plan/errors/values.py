@@ -3,12 +3,15 @@
 from collections.abc import Callable, Sequence
 from enum import Enum
 from fractions import Fraction
-from typing import TypeGuard, TypeVar
+from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
 from ssdsl.lang import nodes
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.values import Devices, PlanFunction, Selection, Value, is_list, is_number, is_whole, kind_of
 from ssdsl.text.diagnostic import PlanError
+
+if TYPE_CHECKING:
+    from ssdsl.plan.context import Context
 
 
 class Wanted(Enum):
@@ -108,10 +111,13 @@ def required(value: Value, kind: Kind[T], at: nodes.Node, wanted: Wanted) -> T:
     raise PlanError(WrongType(at.span, wanted, value))
 
 
-def items_of(value: Value, kind: Kind[T], at: nodes.Node, wanted: Wanted, least: int = 1) -> tuple[T, ...]:
+def items_of(
+    ctx: "Context", value: Value, kind: Kind[T], at: nodes.Node, wanted: Wanted, least: int = 1
+) -> tuple[T, ...]:
     """The items of a list; raises PlanError if it is no list of at least so many items, all of this kind. The place is
     that of the wrong item, if the list is written out."""
     given = required(value, is_list, at, wanted)
+    ctx.budget.spend(at, len(given))  # a range may have more than fit into memory
     if len(given) < least:
         raise PlanError(WrongType(at.span, wanted, value))
     found: list[T] = []

@@ -28,7 +28,7 @@ def cut(ctx: Context, e: nodes.Call, given: tuple[Value, ...], before: Value = N
     operators, wanted = arguments(ctx, e, given, "cut")
     stages = count_of(wanted)
     at = next(a.value for a in e.arguments if isinstance(a, nodes.Keyed))
-    paths = items_of(before, is_text, at, Wanted.PATHS, least=0)
+    paths = items_of(ctx, before, is_text, at, Wanted.PATHS, least=0)
     if len(paths) != stages - 1:
         raise PlanError(BadCuts(at.span, paths, stages))
     placed = ctx.model.only_compute(operators)
@@ -77,7 +77,7 @@ def widths(ctx: Context, e: nodes.Call, given: tuple[Value, ...], each: Value = 
 
     Raises PlanError if `each` is no list of S numbers with the sum D, or if no S numbers of the list have that sum.
     """
-    allowed = items_of(given[2], is_whole, e.arguments[2], Wanted.WIDTHS)
+    allowed = items_of(ctx, given[2], is_whole, e.arguments[2], Wanted.WIDTHS)
     devices, stages = (
         required(value, is_whole, at, Wanted.WHOLE) for value, at in zip(given[:2], e.arguments, strict=False)
     )
@@ -90,7 +90,7 @@ def widths(ctx: Context, e: nodes.Call, given: tuple[Value, ...], each: Value = 
             raise PlanError(BadWidths(e.span, devices, stages, allowed))
         return found
     at = next(a.value for a in e.arguments if isinstance(a, nodes.Keyed))
-    numbers = items_of(each, is_whole, at, Wanted.WIDTHS)
+    numbers = items_of(ctx, each, is_whole, at, Wanted.WIDTHS)
     if len(numbers) != stages or sum(numbers) != devices or min(numbers) < 1:
         raise PlanError(BadWidths(at.span, devices, stages, allowed, numbers))
     return numbers

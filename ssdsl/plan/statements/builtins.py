@@ -79,8 +79,7 @@ def _extreme(choose: Callable[..., Any]) -> Callable[[Context, nodes.Call, Argum
 
     def function(ctx: Context, e: nodes.Call, given: Arguments) -> int:
         if len(given) == 1 and is_list(given[0]):
-            ctx.budget.spend(e, 1 + len(given[0]) // 64)
-            return int(choose(items_of(given[0], is_whole, e.arguments[0], Wanted.NUMBERS)))
+            return int(choose(items_of(ctx, given[0], is_whole, e.arguments[0], Wanted.NUMBERS)))
         return int(choose(required(n, is_whole, at, Wanted.NUMBERS) for n, at in zip(given, e.arguments, strict=True)))
 
     return function

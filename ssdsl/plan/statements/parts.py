@@ -93,21 +93,21 @@ def _written(ctx: Context, cut: nodes.Into) -> SplitParts:
 
 def _sizes(ctx: Context, written: nodes.Expr, value: Value) -> tuple[int, ...]:
     """The sizes of the parts that a list gives. Raises PlanError."""
-    sizes = items_of(value, is_whole, written, Wanted.PARTS)
+    sizes = items_of(ctx, value, is_whole, written, Wanted.PARTS)
     for size, place in zip(sizes, places_of(written, len(sizes)), strict=True):
         if size < 1:
             raise PlanError(BadCount(place.span, f"a part of size {size}"))
-    ctx.budget.spend(written, len(sizes))
     return sizes
 
 
 def _chunks(ctx: Context, cut: nodes.Into, written: nodes.Expr, value: Value) -> Chunks:
     """The chunks of each part. Raises PlanError unless every chunk is in exactly one part."""
-    lists = items_of(value, is_list, written, Wanted.CHUNKS)
+    lists = items_of(ctx, value, is_list, written, Wanted.CHUNKS)
     places = places_of(written, len(lists))
-    found = tuple(items_of(part, is_whole, at, Wanted.OF_PART, least=0) for part, at in zip(lists, places, strict=True))
+    found = tuple(
+        items_of(ctx, part, is_whole, at, Wanted.OF_PART, least=0) for part, at in zip(lists, places, strict=True)
+    )
     count = sum(map(len, found))
-    ctx.budget.spend(cut, count)
     if (wrong := _wrong(found)) is not None:
         what, part = wrong
         raise PlanError(BadChunks((written if part is None else places[part]).span, count, what, count - 1))
