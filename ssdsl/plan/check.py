@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from ssdsl.model.graph import Operator
-from ssdsl.plan.errors.parts import CountMismatch
+from ssdsl.plan.errors.parts import CountMismatch, MisspeltAxis
 from ssdsl.plan.errors.place import NoMesh, NotAssigned, OnAllDevices, RelatesNothing, SplitAndFixed
 from ssdsl.plan.errors.split import Division, LeftWhole, OtherName
 from ssdsl.plan.eval.units import module_of
@@ -31,7 +31,14 @@ def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
         for index in record.indices:
             if index.name in axes and (wrong := _axis_mistake(record.home, model.graph.operators[number], index, mesh)):
                 found.setdefault((index.span, type(wrong)), wrong)
-    return list(found.values())
+    return [*found.values(), *_misspelt(facts, model)]
+
+
+def _misspelt(facts: Facts, model: ModelIndex) -> Iterator[MisspeltAxis]:
+    """The mistakes of indices in time that are nearly an axis, by their names and by their numbers of parts."""
+    for near in near_axes(facts, model):
+        if near.count == near.size:
+            yield MisspeltAxis(near.span, near.name, near.mesh, near.axis, near.size)
 
 
 def warnings(facts: Facts, model: ModelIndex, source: Source) -> list[Diagnostic]:

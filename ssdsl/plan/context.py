@@ -80,7 +80,12 @@ class Context(Record):
 
 
 def begin(
-    model: ModelIndex, overrides: Mapping[str, int] | None = None, folder: Path | None = None, orders: bool = True
+    model: ModelIndex,
+    overrides: Mapping[str, int] | None = None,
+    folder: Path | None = None,
+    orders: bool = True,
+    later: Mapping[str, str] | None = None,
 ) -> Context:
-    """The context at the start of a plan, without any facts."""
-    return Context(model, dict(overrides or {}), folder, orders, Facts(Records(model.position)))
+    """The context at the start of a plan, without any facts; `later` are the meshes on which an earlier reading of it
+    put operators."""
+    return Context(model, dict(overrides or {}), folder, orders, Facts(Records(model.position), later=later or {}))

@@ -91,6 +91,7 @@ class Facts:
     params: dict[str, int] = field(default_factory=dict)  # the values in force
     domains: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the numbers that a sweep tries
     meshes: dict[str, Mesh] = field(default_factory=dict)
+    later: Mapping[str, str] = field(default_factory=dict)  # the meshes on which an earlier reading put operators
     axis_origins: dict[tuple[str, str], NumberOrigin] = field(
         default_factory=dict
     )  # of the sizes of axes, by mesh and axis

@@ -12,6 +12,7 @@ from ssdsl.plan.check import check, warnings
 from ssdsl.plan.context import Context, begin
 from ssdsl.plan.declarations import never_used
 from ssdsl.plan.errors.names import CallsTooDeep, UnknownParam
+from ssdsl.plan.errors.parts import UnknownCount
 from ssdsl.plan.facts import Facts
 from ssdsl.plan.hints.round_trips import round_trips
 from ssdsl.plan.model_index import ModelIndex, index_model
@@ -58,8 +59,8 @@ def read_plan(
     """Reads a script for a model. `folder` is where `use "file.ssp"` looks. Raises PlanError with all independent
     mistakes, and stops looking at `most` of them. Without `orders`, statements about order are skipped, which is
     faster."""
-    ctx = with_builtins(begin(model, overrides, folder, orders))
-    mistakes = [*unknown_params(script, ctx.overrides), *_execute_all(ctx, script, most)]
+    ctx, mistakes = _carried_out(script, model, overrides, folder, most, orders)
+    mistakes = [*unknown_params(script, ctx.overrides), *mistakes]
     beside = [] if mistakes else place_beside(ctx.facts, ctx.model)
     mistakes = mistakes or check(ctx.facts, ctx.model)
     if mistakes:
@@ -79,8 +80,8 @@ def interpret_part(
     script: nodes.Script, model: ModelIndex, overrides: Overrides | None = None, folder: Path | None = None
 ) -> Context:
     """The context with the names of a script that need not be a whole plan yet. Raises PlanError."""
-    ctx = with_builtins(begin(model, overrides, folder))
-    if mistakes := _execute_all(ctx, script):
+    ctx, mistakes = _carried_out(script, model, overrides, folder)
+    if mistakes:
         raise PlanError(*mistakes[:MOST_MISTAKES])
     return ctx
 
@@ -90,9 +91,7 @@ def context_without_errors(
 ) -> Context:
     """The facts of all statements that can be carried out, and the files that these use; mistakes in the others are
     ignored."""
-    ctx = with_builtins(begin(model, overrides, folder))
-    _execute_all(ctx, script)
-    return ctx
+    return _carried_out(script, model, overrides, folder)[0]
 
 
 def plan_of(ctx: Context) -> Plan:
@@ -172,6 +171,36 @@ def unknown_params(script: nodes.Script, overrides: Mapping[str, int]) -> list[D
     return [UnknownParam(None, name, value, known) for name, value in overrides.items() if name not in known]
 
 
+def _carried_out(
+    script: nodes.Script,
+    model: ModelIndex,
+    overrides: Overrides | None,
+    folder: Path | None,
+    most: int = MOST_MISTAKES,
+    orders: bool = True,
+) -> tuple[Context, list[Diagnostic]]:
+    """The context after all statements, and the mistakes.
+
+    An index has as many parts as the axis of its operators' mesh has devices, and a statement below may place these, or
+    none, where they go beside their neighbours. If meshes differ in the axis, the script is then read once more, with
+    the places of the first reading.
+    """
+    ctx = with_builtins(begin(model, overrides, folder, orders))
+    mistakes = _execute_all(ctx, script, most)
+    if any(map(_may_follow, mistakes)):
+        place_beside(ctx.facts, model)
+        places = ((op.name, ctx.facts.of(op.name).place) for op in model.ordered(model.compute))
+        later = {name: place.mesh for name, place in places if place is not None}
+        ctx = with_builtins(begin(model, overrides, folder, orders, later))
+        mistakes = _execute_all(ctx, script, most)
+    return ctx, mistakes
+
+
+def _may_follow(mistake: Diagnostic) -> bool:
+    """Whether a statement below may give what is missing: the place of an operator."""
+    return isinstance(mistake, UnknownCount) and mistake.may_follow
+
+
 def _execute_all(ctx: Context, script: nodes.Script, most: int = MOST_MISTAKES) -> list[Diagnostic]:
     """Carries out a plan's statements. If one fails, its names are marked as broken, and the next is carried out."""
     mistakes: list[Diagnostic] = []
@@ -184,7 +213,7 @@ def _execute_all(ctx: Context, script: nodes.Script, most: int = MOST_MISTAKES) 
         except RecursionError:
             mistakes.append(CallsTooDeep(statement.span))
             _give_up(ctx, statement)
-        if len(mistakes) >= most:
+        if len(mistakes) - sum(map(_may_follow, mistakes)) >= most:
             break
     return mistakes
 

@@ -1,6 +1,6 @@
 """The commands of a session: a table of their names, arguments and functions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import unified_diff
 from functools import partial
 from pathlib import Path
@@ -44,10 +44,10 @@ from ssdsl.repl.terminal.highlight import coloured
 from ssdsl.repl.views import VIEWS, compiled, simulated, view
 from ssdsl.show.tables.check import check_views, repeated_warnings
 from ssdsl.show.tables.open_params import open_params
-from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.diagnostic import REGISTRY, PlanError
 
 Answer = tuple[Session, Reply]
-SHORT = {"h": "help", "c": "check"}  # the command meant, if several begin with this letter
+SHORT = {"h": "help", "c": "check", "p": "plan"}  # the command meant, if several begin with this letter
 
 
 class Command(Record):
@@ -60,18 +60,24 @@ class Command(Record):
 
 
 def command(session: Session, text: str) -> Answer:
-    """Runs a line that begins with `:`. The beginning of a name is enough if no other command begins with it. Raises
-    PlanError."""
+    """Runs a line that begins with `:`. The beginning of a name is enough if no other command begins with it, and
+    `:comm` stands for `:show comm`. Raises PlanError."""
     name, _, argument = text[1:].strip().partition(" ")
-    found = [c for c in COMMANDS.values() if c.name.startswith(name)] if name else []
-    chosen = COMMANDS.get(SHORT.get(name, name)) or (found[0] if len(found) == 1 else None)
+    known = {**COMMANDS, **VIEW_COMMANDS}
+    chosen = known.get(SHORT.get(name, name)) or _beginning(COMMANDS, name) or _beginning(VIEW_COMMANDS, name)
     if chosen is None:
-        raise PlanError(UnknownCommand(None, name, tuple(COMMANDS)))
+        raise PlanError(UnknownCommand(None, name, tuple(known)))
     argument = argument.strip()
     if (chosen.takes == "" and argument) or (chosen.takes and not chosen.takes.startswith("[") and not argument):
         takes = chosen.takes or "no argument"
         raise PlanError(WrongArgument(None, chosen.name, takes, f":{chosen.name} {chosen.takes}".strip(), argument))
     return chosen.run(session, argument)
+
+
+def _beginning(commands: Mapping[str, Command], name: str) -> Command | None:
+    """The only command that begins so; None if there is none, or another one."""
+    found = [c for c in commands.values() if c.name.startswith(name)] if name else []
+    return found[0] if len(found) == 1 else None
 
 
 def _how_many(name: str, argument: str) -> int:
@@ -166,6 +172,10 @@ def _show(session: Session, argument: str) -> Answer:
     return session, Reply(view(session, argument))
 
 
+def _view(name: str, session: Session, argument: str) -> Answer:
+    return _show(session, name)
+
+
 def _check(session: Session, argument: str) -> Answer:
     program = compiled(session)
     right = Text("the plan is complete and free of deadlock", style="green")
@@ -173,6 +183,10 @@ def _check(session: Session, argument: str) -> Answer:
     opened = open_params(draft.source, draft.folder, model, program.plan.devices, session.overrides)
     shown: tuple[Shown, ...] = (*check_views(program), *((opened,) if opened else ()))
     return session, Reply((*shown, right, *program.warnings, *repeated_warnings(program.program)))
+
+
+def _prove(session: Session, argument: str) -> Answer:
+    return session, Reply((Text(str(compiled(session).proof), style="green"),))
 
 
 def _simulate(session: Session, argument: str) -> Answer:
@@ -242,11 +256,20 @@ def load(session: Session, argument: str) -> Answer:
 
 
 def _help(session: Session, argument: str) -> Answer:
+    name = argument.removeprefix(":")
+    if (found := {**COMMANDS, **VIEW_COMMANDS}.get(name)) is not None and (name != argument or name not in TOPICS):
+        return session, Reply((f":{found.name} {found.takes}".strip(), found.about))
     if argument:
         return session, Reply(topic(argument))
     width = max(len(f"{c.name} {c.takes}") for c in COMMANDS.values()) + 3
     lines = [f":{f'{c.name} {c.takes}':{width}}{c.about}" for c in COMMANDS.values()]
     return session, Reply((*lines, "", f"topics: {' '.join(TOPICS)}, or a code such as E0203"))
+
+
+def _explain(session: Session, argument: str) -> Answer:
+    if argument.upper() not in REGISTRY:
+        raise PlanError(WrongArgument(None, "explain", "a code, as in error[E0203]", ":explain E0203", argument))
+    return session, Reply(topic(argument))
 
 
 def _quit(session: Session, argument: str) -> Answer:
@@ -261,8 +284,9 @@ COMMANDS = {
         Command("set", "NAME=N ...", "another value of a param; `:set T` is the plan's own again", _set),
         Command("plan", "", "the text so far", _plan),
         Command("list", "", "the same", _plan),
-        Command("show", "|".join(VIEWS), "what the plan makes of the model", _show),
+        Command("show", "|".join(VIEWS), "what the plan makes of the model; `:comm` is `:show comm`", _show),
         Command("check", "", "is the plan whole and right?", _check),
+        Command("prove", "", "prove that the plan computes what one device computes", _prove),
         Command("simulate", "", "the time and memory of a step on the cluster", _simulate),
         Command("diff", "", "what has changed since the last :simulate", _diff),
         Command("html", "FILE", "write the page with the timeline and the memory of a step", _html),
@@ -272,6 +296,8 @@ COMMANDS = {
         Command("save!", "FILE", "write it over an old one", partial(_save, overwrite=True)),
         Command("load", "PLAN", "another plan in place of this one", load),
         Command("help", "[TOPIC]", "this, or a statement, a topic or a code", _help),
+        Command("explain", "CODE", "what a mistake such as E0203 means", _explain),
         Command("quit", "", "leave; so does Ctrl-D", _quit),
     )
 }
+VIEW_COMMANDS = {name: Command(name, "", f"`:show {name}`", partial(_view, name)) for name in VIEWS}

@@ -3,6 +3,9 @@
 from ssdsl.lang.suggest import suggest
 from ssdsl.text.diagnostic import Diagnostic
 
+OF_FILES = ("run", "verify", "search", "sweep", "compile", "profile", "launch", "capture", "fmt")
+OF_NONE = ("models", "plans", "clusters", "cache", "checkpoint")
+
 
 class UnknownCommand(Diagnostic):
     """A line that begins with `:` is a command of the session, such as `:undo`; `:help` lists them."""
@@ -15,6 +18,11 @@ class UnknownCommand(Diagnostic):
 
     @property
     def suggestion(self) -> str:
+        """The command that was meant; one of the shell, if it is none of a session."""
+        if self.name in OF_FILES:
+            return f"`ssdsl {self.name}` is a command of the shell: `:save FILE` writes the plan for it"
+        if self.name in OF_NONE:
+            return f"`ssdsl {self.name}` is a command of the shell"
         return suggest(f":{self.name}", [f":{name}" for name in self.known])
 
 

@@ -6,7 +6,7 @@ from ssdsl.plan.interpret import plan_of
 from ssdsl.repl.session import Session, Shown
 from ssdsl.show.tables.communication import communication_view
 from ssdsl.show.tables.operators import dims_view, operators_view
-from ssdsl.show.tables.program import shown_program
+from ssdsl.show.tables.program import shown_graph, shown_program
 from ssdsl.show.tables.tasks import tasks_views
 from ssdsl.simulate.report import Report
 from ssdsl.workspace import Compiled
@@ -39,6 +39,7 @@ def _memory(session: Session) -> Iterator[Shown]:
 VIEWS: dict[str, Callable[[Session], Iterable[Shown]]] = {
     "dims": lambda session: [dims_view(session.graph)],
     "ops": lambda session: [operators_view(plan_of(session.facts.context))],
+    "graph": lambda session: [shown_graph(session.graph)],
     "tasks": lambda session: tasks_views(compiled(session).program),
     "comm": lambda session: [communication_view(compiled(session).program)],
     "program": lambda session: [shown_program(compiled(session).program)],

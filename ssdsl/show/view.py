@@ -11,12 +11,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ssdsl.model.graph import ROOT
 from ssdsl.record import Record
 
 GAP = 2  # between columns
 NARROWEST = 12  # of a word that may be broken
 PIECE = re.compile(r"(?=[. ])")
 BLANK = re.compile(r"\s+")
+OF_ROOT = re.compile(rf"(?<!\S){re.escape(ROOT)}(?= \w)")
 INSIDE = re.compile(r"(?<=[_=,/])(?=.)")
 Value = str | int | float | None
 
@@ -179,7 +181,18 @@ def as_json(view: View) -> list[dict[str, Value]]:
 def _text(column: Column, value: Value) -> str:
     if value is None:
         return ""
-    return column.spell(value) if isinstance(value, str) else FORMATS[column.kind](value)
+    if not isinstance(value, str):
+        return FORMATS[column.kind](value)
+    return with_root(column.spell(value)) if column.kind is ColumnKind.PATH else column.spell(value)
+
+
+def with_root(operator: str) -> str:
+    """An operator with a word for the model's path, where its own forward calls it: a plan writes `model["."]`.
+
+    >>> with_root(". sum"), with_root("h.0 add")
+    ('(model) sum', 'h.0 add')
+    """
+    return OF_ROOT.sub("(model)", operator)
 
 
 def broken(path: str, longest: int) -> str:

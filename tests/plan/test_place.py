@@ -45,6 +45,48 @@ def test_stages_may_share_devices_in_turn(plan) -> None:
     assert plan(text).of("linear_44").home.fixed == (("pp", 1),)
 
 
+TWO = "mesh a(dp = 2)\nmesh b(dp = 4)\n"
+HALVES = (
+    'assign model["h.{0-1}"] | model["wte"] to a\nassign model["h.{2-3}"] | model["ln_f"] | model["lm_head"] to b\n'
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [TWO + "split model by batch into m = 2, dp\n" + HALVES, TWO + HALVES + "split model by batch into m = 2, dp"],
+)
+def test_the_axis_of_an_index_is_that_of_the_place_wherever_the_plan_says_it(plan, text: str) -> None:
+    """Also of an operator that no statement assigns: the loss is put beside the classifier."""
+    made = plan(text)
+    counts = {(r.home.mesh, tuple((i.name, i.count) for i in r.indices)) for r in made.operators.values() if r.place}
+    assert counts == {("a", (("m", 2), ("dp", 2))), ("b", (("m", 2), ("dp", 4)))}
+    assert made.of("cross_entropy_45").home.mesh == "b"
+
+
+@pytest.mark.parametrize(
+    ("meshes", "places", "note", "helped"),
+    [
+        (
+            "mesh c(dp = 1)",
+            'assign model["h.0"] to a',
+            "`transformer.wte` is assigned to none of these meshes",
+            "assign all",
+        ),
+        (
+            "mesh c(tp = 2)",
+            'assign model["h.0"] to a\nassign model - model["h.0"] to c',
+            "`transformer.wte` is on `c`, which has no axis `dp`",
+            "give that mesh the axis, too, `mesh c(tp = 2, dp = 1)`",
+        ),
+    ],
+)
+def test_an_axis_that_some_operators_lack(plan, meshes: str, places: str, note: str, helped: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan(f"{TWO}{meshes}\nsplit model by batch into dp\n{places}\n")
+    found = caught.value.diagnostics[0]
+    assert found.code == "E0207" and found.text(found.note) == note and helped in found.text(found.help)
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [
@@ -55,7 +97,7 @@ def test_stages_may_share_devices_in_turn(plan) -> None:
         ("mesh gpus(dp = s) for s in 1..2\nmesh gpus(dp = s) for s in 1..2", "E0251"),
         ("mesh gpus(dp = s) for s in 1..3\nassign model to gpus", "E0210"),
         ("mesh gpus(dp = s) for s in 1..3\nassign model to gpus[2]", "E0211"),
-        ("mesh gpus(dp = s) for s in 1..3\nsplit model by batch into dp\nassign model to gpus[0]", "E0207"),
+        ('mesh gpus(dp = s) for s in 1..3\nsplit model by batch into dp\nassign model["h.*"] to gpus[0]', "E0207"),
         ("mesh gpus(dp = s) for s in 0..0\nassign model to gpus[0]", "E0211"),
         ("mesh gpus(dp = 2)\nassign model to gpus[tp = 0]", "E0254"),
         ("mesh gpus(dp = 2)\nassign model to gpus[dp = 2]", "E0255"),

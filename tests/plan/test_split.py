@@ -9,7 +9,7 @@ from ssdsl.model.graph import Dim, Graph
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan, State
 from ssdsl.record import replace
-from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
 
@@ -280,9 +280,10 @@ def test_a_dimension_of_operators_that_nobody_places_is_none(graph: Graph, tp: i
 @pytest.mark.parametrize(
     ("line", "warned"),
     [
-        ("split model by ffn into tpp = 2", True),
+        ("split model by ffn into tpp = 4", True),
         ("split model by ffn into m = 2", False),
         ("split model by batch into dpp = 2, dp", False),
+        ("split model by batch into dp, dpp = 4", False),
         ("split model by ffn into tp, tpp = 2", False),
         ("split model by ffn into chunk = 2", False),
     ],
@@ -292,6 +293,46 @@ def test_a_slip_in_the_name_of_an_axis(plan, line: str, warned: bool) -> None:
     assert [d.code for d in found] == ["E0280"] * warned
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "split model by ffn into tpp = 2",
+        "split model by batch into ddp = 2",
+        "split model by batch into m = 2, ddp = 2",
+    ],
+)
+def test_an_index_like_an_axis_with_as_many_parts_is_refused(plan, line: str) -> None:
+    assert plan.mistakes(MESH + line + "\n" + ASSIGN) == ["E0292"]
+
+
 def test_an_axis_that_the_devices_fix_is_in_use(plan) -> None:
     text = "mesh gpus(stage = 2)\nsplit model by batch into stages = 4\nassign model to gpus[stage = 0]\n"
     assert not plan.warnings(text)
+
+
+@pytest.mark.parametrize(
+    ("devices", "said", "then"),
+    [
+        (2, "give the parts' sizes: `into tp = [25129, 25128]`\nor make `rows` a multiple of 2", "= [25129, 25128]"),
+        (8, "`into tp = [(50257 + k) // 8 for k in 0..8]`", "= [(50257 + k) // 8 for k in 0..8]"),
+        (30, "choose a divisor of 50257: tp = 29 in its mesh", None),
+    ],
+)
+def test_where_no_near_number_divides_the_sizes_are_the_help(
+    graph: Graph, devices: int, said: str, then: str | None
+) -> None:
+    """As GPT-2's vocabulary, 29 x 1733: nobody who asks for 2 devices has 29."""
+    wide = with_dims(graph, {"linear_41": Dim("rows", 50257, 90)})
+
+    def warned(split: str) -> tuple[Diagnostic, ...]:
+        text = f"mesh gpus(tp = {devices})\nsplit model by rows into tp {split}\nassign model to gpus\n"
+        return interpret_all(parse(Source("plan.ssp", text)), wide)[1]
+
+    with pytest.raises(PlanError) as caught:
+        warned("")
+    (found,) = caught.value.diagnostics
+    assert said in found.text(found.help)
+    if then is not None:
+        assert not warned(then), "the help works"
+        (left,) = warned("where possible")
+        assert f"`into tp {then}`" in left.text(left.help)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from ssdsl.cli.app import app
+from ssdsl.cli.commands.show import ViewName
 from ssdsl.cluster.load import cluster_file, read_cluster_file
 from ssdsl.lang.assets import assets_folder
 from ssdsl.lang.format import format_script
@@ -15,6 +17,8 @@ from ssdsl.model.graph import Graph, Stage
 from ssdsl.plan.interpret import interpret_all, plan_of
 from ssdsl.plan.plan import Plan
 from ssdsl.record import replace
+from ssdsl.repl.commands import COMMANDS
+from ssdsl.repl.errors import OF_FILES, OF_NONE
 from ssdsl.text.source import Source
 from tests.repl.conftest import machine
 
@@ -291,22 +295,65 @@ def test_an_incomplete_plan_is_saved_and_shown_but_not_checked(planned: Entering
     assert not planned.failed
 
 
-@pytest.mark.parametrize("view", ["dims", "ops", "tasks", "comm", "schedule", "memory"])
-def test_show(planned: Entering, view: str) -> None:
-    assert planned(f":show {view}") and not planned.failed
+@pytest.mark.parametrize("view", ViewName)
+def test_each_view_of_the_command_has_a_word(planned: Entering, view: str) -> None:
+    assert (shown := planned(f":show {view}")) and not planned.failed
+    assert planned(f":{view}") == shown and not planned.failed
+
+
+def test_prove(planned: Entering) -> None:
+    assert planned(":prove").startswith("proved in ") and not planned.failed
+    assert planned(":explain E0203") == planned(":help E0203") and not planned.failed
+    assert "a code, as in error[E0203]" in planned(":explain E9999") and planned.failed
+
+
+def test_help_on_a_command(planned: Entering) -> None:
+    assert planned(":help :prove") == planned(":help prove") and "prove that the plan computes" in planned(
+        ":help prove"
+    )
+    assert "`:show comm`" in planned(":help comm") and "`split" not in planned(":help :comm")
+    assert planned(":help split").startswith("split model by batch")
+
+
+@pytest.mark.parametrize(("typed", "command"), [("p", "plan"), ("m", "model"), ("d", "diff"), ("sched", "schedule")])
+def test_the_beginning_of_a_command_is_enough(planned: Entering, typed: str, command: str) -> None:
+    assert planned(f":{typed}") == planned(f":{command}")
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("coom", "did you mean `:comm`?"),
+        ("proove", "did you mean `:prove`?"),
+        ("verify", "`ssdsl verify` is a command of the shell: `:save FILE`"),
+        ("clusters", "`ssdsl clusters` is a command of the shell"),
+    ],
+)
+def test_a_command_that_a_session_lacks(planned: Entering, typed: str, said: str) -> None:
+    assert said in planned(f":{typed}") and planned.failed
+
+
+def test_each_command_of_the_shell_is_known() -> None:
+    """Either a session has it, by the same or by another name, or says that the shell does."""
+    shell = {command.name or command.callback.__name__.strip("_") for command in app.registered_commands}
+    shell |= {group.name for group in app.registered_groups}
+    assert shell - {*COMMANDS, *OF_FILES, *OF_NONE} == {"repl"}
 
 
 def test_check(planned: Entering) -> None:
     assert "the plan is complete and free of deadlock" in planned(":check")
 
 
-def test_an_index_that_is_nearly_an_axis_is_warned_of_at_once_and_in_check(enter_: Entering) -> None:
+@pytest.mark.parametrize(("parts", "code"), [(4, "E0280"), (2, "E0292")])
+def test_an_index_that_is_nearly_an_axis_is_warned_of_at_once_and_in_check(
+    enter_: Entering, parts: int, code: str
+) -> None:
     enter_("mesh gpus(tp = 2)")
-    said = enter_("split model by ffn into tpp = 2")
-    assert "by ffn into 2 parts, tpp, in time" in said and "did you mean `tp`?" in said
+    said = enter_(f"split model by ffn into tpp = {parts}")
+    assert f"by ffn into {parts} parts, tpp, in time" in said and "E0280" in said and "did you mean `tp`?" in said
     assert "E0280" not in enter_("assign model to gpus"), "once is enough"
     said = enter_(":check")
-    assert "E0280" in said and "E0267" in said, "as the command says it"
+    assert code in said and ("E0267" in said) is (code == "E0280"), "as the command says it"
 
 
 def test_diff_is_against_the_last_simulation(planned: Entering) -> None:

@@ -126,3 +126,12 @@ def test_cells_become_long_before_headings() -> None:
     found = printed(View("", columns, ((7, "one two three four"),)), 30)
     assert "one two three four" in found and "a heading of words" not in found
     assert "a heading of words" in printed(View("", columns, ((7, "one two three four"),)), 40)
+
+
+def test_the_model_itself_has_a_word_in_tables_and_its_path_in_json() -> None:
+    """A lone dot is taken for a typing error; `.` is what a plan writes."""
+    rows = ((". sum",), ("h.0 add",), (".",), ("./plans",))
+    view = View("communication", (Column("of", ColumnKind.PATH),), rows)
+    said = printed(view, 60)
+    assert "(model) sum" in said and ". sum" not in said and "h.0 add" in said and "./plans" in said
+    assert [row["of"] for row in as_json(view)] == [". sum", "h.0 add", ".", "./plans"]

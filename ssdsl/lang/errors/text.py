@@ -20,6 +20,12 @@ FOREIGN = {  # words of other languages with which a line may begin
     "set": "a number that the user may set is `param N = 2`",
     "print": "`ssdsl show` prints what a plan means",
 }
+SEVERAL = {  # statements that take one selection, and how to name several
+    "recompute": "several are a list in brackets: `recompute [a, b]`",
+    "assign": "several are united: `assign a | b to gpus`",
+    "split": "several are united: `split a | b by batch into dp`",
+    "prefetch": "several are united: `prefetch a | b by 4`",
+}
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 # names that every plan has and that cannot be bound
 GIVEN = ("model", "none", "any", "true", "false", "balance", "each", "len", "min", "max")
@@ -62,6 +68,11 @@ class UnexpectedWord(Diagnostic):
     def comment(self) -> str:
         if self.has_slashes:
             return "comments begin with `#`; `//` divides whole numbers"
+        if self.word == "==" and "`=`" in self.expected:
+            return "a name is given its value by one `=`; `==` compares"
+        if self.word == "," and self.statement in SEVERAL:
+            is_dim = self.expected == "`into`"
+            return "a statement cuts one dimension: write one for each" if is_dim else SEVERAL[self.statement]
         if self.word in COMPARISONS and self.expected != "a value":
             return "compare two values at a time: `a <= b and b <= c`"
         if self.word in ("&", "|") and self.expected == "a value":

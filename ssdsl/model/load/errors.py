@@ -1,5 +1,6 @@
 """Diagnostics of `--model`: a wrong name, size or option, a config, the user's file and what its function returns."""
 
+from ssdsl.lang.suggest import joined
 from ssdsl.text.diagnostic import Diagnostic, Misnamed
 
 
@@ -55,14 +56,22 @@ class CannotBuild(Diagnostic):
     """The options of a model do not fit together: no model, or no batch for it, can be built from them.
 
     Options depend on each other: `hidden` (`hidden_size` of a config) is a multiple of the number of heads, and lists
-    have an item for each stage or layer. Where transformers refuses a config, the reason is its own.
+    have an item for each stage or layer. Where transformers refuses a config, the reason is its own, and the numbers
+    are those that it had read where it failed: an option that makes `vocab_size` smaller may need `pad_token_id`, too.
     """
 
     code = "E0304"
     title = "`{model}` cannot be built like this: {reason}"
+    note = "{numbers}"
     model: str
     reason: str
     change: str
+    read: tuple[tuple[str, int], ...] = ()  # the fields of a config that the failed statement reads
+
+    @property
+    def numbers(self) -> str:
+        fields = [f"{name} = {value}" for name, value in self.read]
+        return f"the statement that failed reads {joined(fields, 'and')}" if fields else ""
 
 
 class BadValue(Diagnostic):

@@ -28,6 +28,7 @@ from ssdsl.model.load.hf_tasks import (
     tasks_of,
 )
 from ssdsl.model.load.model import Model
+from ssdsl.model.load.read_fields import read_fields
 from ssdsl.model.load.spec import (
     CHOICES,
     DTYPES,
@@ -121,7 +122,7 @@ def _cannot_build(
         change = f"take its model of text: hf:{text}"
     else:
         change = CHANGE if any(word.option not in OWN for word in words) else WRITE
-    return PlanError(CannotBuild(spec.rest, asked.name, reason, change))
+    return PlanError(CannotBuild(spec.rest, asked.name, reason, change, tuple(read_fields(error).items())))
 
 
 # -- the config --------------------------------------------------------------------------------------------------------

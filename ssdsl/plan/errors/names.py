@@ -23,11 +23,14 @@ class UnknownName(Traced):
     title = "there is no `{name}` here"
     name: str
     known: tuple[str, ...]
+    is_of_param: bool = False  # whether it stands in the default of a `param`, which takes numbers alone
 
     @property
     def change(self) -> str:
         """The file of the standard library that has the name, else the name that was meant."""
         name = self.name
+        if self.is_of_param:
+            return suggest(name, self.known) or "write a number such as `2`, or a `param` that stands above"
         if name in library_names():
             return f"write `use {library_names()[name]}: {name}` above this line"
         if name in FOREIGN:

@@ -5,21 +5,46 @@ from fractions import Fraction
 from ssdsl.lang.suggest import counted, joined, listed, suggest
 from ssdsl.plan.errors.split import places
 from ssdsl.plan.errors.traced import Conflict, Traced
+from ssdsl.record import Record
+
+
+class Homeless(Record):
+    """An operator on a mesh without the axis that is asked for, or on none."""
+
+    module: str
+    mesh: str | None
 
 
 class UnknownCount(Traced):
     """The number of parts is missing. An index without one takes it from the mesh axis of the same name.
 
     No mesh above the statement has such an axis, or several meshes have it with different sizes, and not all of the
-    operators are assigned to one of these above the statement. An index that is no axis of the operators' mesh is an
-    index in time: its parts run one after another on each device.
+    operators are assigned to one of these. An index that is no axis of the operators' mesh is an index in time: its
+    parts run one after another on each device.
     """
 
     code = "E0207"
     title = "the number of parts of `{name}` is unknown"
     label = "{reason}"
+    note = "{where}"
     name: str
     meshes: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]  # those above, with their axes
+    without: Homeless | None = None  # an operator that is not on one of those that have the axis
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether a place that a statement below gives may say the number."""
+        return self.without is not None and self.without.mesh is None
+
+    @property
+    def where(self) -> str:
+        match self.without:
+            case Homeless(module, None):
+                return f"`{module}` is assigned to none of these meshes"
+            case Homeless(module, mesh):
+                return f"`{module}` is on `{mesh}`, which has no axis `{self.name}`"
+            case None:
+                return ""
 
     @property
     def sizes(self) -> dict[int, str]:
@@ -38,7 +63,7 @@ class UnknownCount(Traced):
     @property
     def change(self) -> str:
         if each := joined([f"`{self.name} = {size}` for {meshes}" for size, meshes in self.sizes.items()], "or"):
-            return f"write {each}, or assign these operators in a line above: each then has the number of its own mesh"
+            return f"write {each}, or {self._other}; each operator has the number of its own mesh"
         if found := suggest(self.name, (axis for _, axes in self.meshes for axis, _ in axes)):
             return found
         mesh, axes = self.meshes[0] if self.meshes else ("gpus", ())
@@ -46,12 +71,22 @@ class UnknownCount(Traced):
         in_time = f"or, for parts that run one after another on a device, say how many: `{self.name} = 2`"
         return f"to split over devices, declare the axis above: `mesh {mesh}({written})`\n{in_time}"
 
+    @property
+    def _other(self) -> str:
+        """What gives each operator a mesh with the axis."""
+        mesh = self.without.mesh if self.without is not None else None
+        if mesh is None:
+            return "assign all of these operators"
+        axes = ", ".join(f"{axis} = {size}" for axis, size in (*dict(self.meshes)[mesh], (self.name, 1)))
+        return f"give that mesh the axis, too, `mesh {mesh}({axes})`"
+
 
 class NearAxis(Traced):
     """An index in time has nearly the name of a mesh axis that its operators do not use: `tpp` for `tp`.
 
     An index that is no axis of the operators' mesh is one in time: its parts run one after another on each device.
-    With a slip in the name of the axis, the devices along the axis would all do the same work.
+    With a slip in the name of the axis, the devices along the axis would all do the same work. With as many parts as
+    the axis has devices, a complete plan is refused (E0292).
     """
 
     code = "E0280"
@@ -62,6 +97,25 @@ class NearAxis(Traced):
     help = "did you mean `{axis}`? If its parts are meant to run one after another, choose a name unlike an axis"
     name: str
     count: int
+    mesh: str
+    axis: str
+    size: int
+
+
+class MisspeltAxis(Traced):
+    """An index in time has nearly the name of a mesh axis, and as many parts as the axis has devices: `ddp = 2` for
+    `dp`.
+
+    No operator of the statement is split over the axis, so its devices would all do the same work. The name is taken
+    for a slip (E0280 warns of one with another number of parts).
+    """
+
+    code = "E0292"
+    title = "`{name}` is no axis of `{mesh}`, and `{axis}` is not used"
+    label = "would run one after another"
+    note = "no operator of this statement is split over the {size} devices of `{axis}`"
+    help = "did you mean `{axis}`? If the parts are meant to run one after another, choose a name unlike an axis"
+    name: str
     mesh: str
     axis: str
     size: int

@@ -132,20 +132,28 @@ class NoSuchAxis(Traced):
 
 
 class NoSuchDevice(Traced):
-    """A slice names a coordinate beyond the size of the axis: `gpus[pp = 2]` where `pp` has 2 devices, 0 and 1."""
+    """A slice names a coordinate that the axis does not have: `gpus[pp = 2]` where `pp` has 2 devices, 0 and 1.
+
+    Coordinates count from 0, and none is negative. `s % 2` is 0 or 1 for each whole number `s`: 2 becomes 0, and -1
+    becomes 1.
+    """
 
     code = "E0255"
     title = "the axis `{axis}` of `{mesh}` has no coordinate {coordinate}"
-    note = "`{axis}` has the coordinates 0 to {last}"
-    help = "`{axis} = s % {size}` wraps around to 0"
+    note = "`{axis}` has {has}"
+    help = "choose one that it has; `{axis} = s % {size}` wraps {coordinate} around to {wrapped}"
     axis: str
     mesh: str
     coordinate: int
     size: int
 
     @property
-    def last(self) -> int:
-        return self.size - 1
+    def has(self) -> str:
+        return f"the coordinates 0 to {self.size - 1}" if self.size > 1 else "the coordinate 0 alone"
+
+    @property
+    def wrapped(self) -> int:
+        return self.coordinate % self.size
 
 
 class SplitAndFixed(Conflict):

@@ -82,7 +82,10 @@ class NoSuchIndex(Traced):
 
     @property
     def change(self) -> str:
-        """To split the operators, or to select some that are split: a stage of a pipeline may have none of them."""
+        """The index that was meant; else to split the operators, or to select some that are split: a stage of a
+        pipeline may have none of them."""
+        if found := suggest(self.name, self.known):
+            return found
         if self.elsewhere:
             return "others of the model have it: select some of these too; each stage of a pipeline needs some"
         return f"split the operators into `{self.name}` above this line"

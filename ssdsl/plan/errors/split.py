@@ -1,5 +1,6 @@
 """Mistakes of `split`: of dimensions, of parts that do not divide them, and of indices that do not go together."""
 
+from collections.abc import Iterable
 from math import prod
 
 from ssdsl.lang.suggest import counted, either, joined, listed, suggest
@@ -9,6 +10,8 @@ from ssdsl.plan.facts import NumberOrigin
 from ssdsl.record import Record
 
 MOST_CHOICES = 6
+NEAR, FAR = 2, 8  # times the asked number of parts: up to which another is near it, and from which it is no choice
+MOST_SIZES = 4  # sizes of parts that a help lists one by one
 ALIKE = (  # other words for one dimension
     ("vocab", "classes", "labels", "num_labels", "num_classes"),
     ("ffn", "mlp", "intermediate", "intermediate_size", "d_ff", "hidden", "features"),
@@ -50,6 +53,35 @@ class Division(Record):
         return f"{self.index} = {self.count}{f', {self.origin}' if self.origin else ''}"
 
 
+def choices_of(size: int, asked: int, numbers: Iterable[int]) -> list[int]:
+    """The numbers of parts to name for one that does not divide: those that do and are nearest to it, the largest
+    first. None if all of them are far more than were asked for, which takes other devices.
+
+    >>> choices_of(12, 8, range(2, 12))
+    [6, 4, 3, 2]
+    >>> choices_of(50304, 7, range(2, 50304))  # not 131
+    [16, 12, 8, 6, 4, 3]
+    >>> choices_of(50257, 2, range(2, 50257))  # 29 x 1733
+    []
+    """
+    dividing = [n for n in numbers if size % n == 0 and n <= FAR * asked]
+    if not any(n <= NEAR * asked for n in dividing):
+        return []
+    nearest = sorted(dividing, key=lambda n: (max(n, asked) / min(n, asked), n))[:MOST_CHOICES]
+    return sorted(nearest, reverse=True)
+
+
+def unequal(size: int, count: int) -> str:
+    """The sizes of so many parts of a dimension that they do not divide, as a plan writes them.
+
+    >>> unequal(7, 2), unequal(50257, 64)
+    ('[4, 3]', '[(50257 + k) // 64 for k in 0..64]')
+    """
+    if count > MOST_SIZES:
+        return f"[({size} + k) // {count} for k in 0..{count}]"
+    return str([(size + k) // count for k in reversed(range(count))])
+
+
 class DoesNotDivide(Traced):
     """A dimension is cut into equal parts, so its size must be a multiple of their number.
 
@@ -63,7 +95,7 @@ class DoesNotDivide(Traced):
     title = "cannot split `{dim}` into {cut.count} equal parts"
     label = "{cut}"
     note = "{where}\n{what_it_is}"
-    help = "{change}\n{or_leave}\n{or_more}"
+    help = "{change}\n{or_pad}\n{or_leave}\n{or_more}"
     dim: str
     cut: Division
     taken: tuple[Division, ...]  # the cuts that the dimension has already, the outermost first, if all are equal ones
@@ -87,8 +119,18 @@ class DoesNotDivide(Traced):
         return f"or give more parts their own statistics: {own}, or `statistics={self.statistics}` of a shipped model"
 
     @property
+    def or_pad(self) -> str:
+        """Words for a model that parts divide, where no number of parts near the asked one divides this model."""
+        if not self._gives_sizes:
+            return ""
+        padded = -(-self.left // self.cut.count) * self.cut.count
+        return f"or make `{self.dim}` a multiple of {self.cut.count} in the model, such as {padded} by padding"
+
+    @property
     def or_leave(self) -> str:
-        return "or leave these whole: write `where possible` after the statement" if self.has_others else ""
+        if self.has_others or self._gives_sizes:
+            return "or leave these whole: write `where possible` after the statement"
+        return ""
 
     @property
     def where(self) -> str:
@@ -109,9 +151,17 @@ class DoesNotDivide(Traced):
                 name = f"{cut.origin.param} = " if cut.origin else f"{cut.index} = "
                 where = " in its mesh" if cut.is_axis and not cut.origin else ""
                 return f"choose {self._goal(cut)}: {name}{joined(list(map(str, choices)), 'or')}{where}"
+        if self._gives_sizes:
+            return f"give the parts' sizes: `into {self.cut.index} = {unequal(self.left, self.cut.count)}`"
         if self.taken:
             return f"split `{self.dim}` less above, or leave `{self.cut.index}` out"
         return f"leave `{self.cut.index}` out: `{self.dim}` cannot be cut"
+
+    @property
+    def _gives_sizes(self) -> bool:
+        """Whether sizes are the help: no number of equal parts is, and each part can have a position."""
+        is_alone = not self.taken and not self.cut.in_chunks and self.statistics is None
+        return is_alone and self.left >= self.cut.count and not self._choices(self.cut)
 
     def _goal(self, cut: Division) -> str:
         if cut.along:
@@ -122,15 +172,18 @@ class DoesNotDivide(Traced):
         return f"a number whose product with {joined(others, 'and')} divides {self.whole}"
 
     def _choices(self, cut: Division) -> list[int]:
-        """The numbers of parts that go with the other cuts, the largest first.
+        """The numbers of parts that go with the other cuts (`choices_of`).
 
         Of batch = 8 with dp = 8 and m = 4: none for m, as 8 / 8 leaves 1; for dp the divisors of 8 / 4 = 2.
         """
         others = prod(c.count for c in (self.cut, *self.taken) if c is not cut)
         size, rest = (self.left, 0) if cut is self.cut else divmod(self.whole, others)
         least = 1 if self.taken else 2
-        wanted = cut.along or range(min(size, 4096), least - 1, -1)
-        return [] if rest else [n for n in wanted if size % n == 0][:MOST_CHOICES]
+        if rest:
+            return []
+        if cut.along:
+            return [n for n in cut.along if size % n == 0][:MOST_CHOICES]
+        return choices_of(size, cut.count, range(least, min(size, 4096) + 1))
 
 
 class LeftWhole(Traced):
@@ -171,9 +224,11 @@ class LeftWhole(Traced):
     def change(self) -> str:
         if self.total is not None:
             return f"to cut it, give sizes that add up to {self.size}, or a number of equal parts"
-        choices = [str(n) for n in range(min(self.size, 4096), 1, -1) if self.size % n == 0][:MOST_CHOICES]
+        choices = [*map(str, choices_of(self.size, self.pieces, range(2, min(self.size, 4096) + 1)))]
         if choices and self.pieces != self.cut.count:
             return f"to cut it, give as many chunks as divide {self.size}: {joined(choices, 'or')}"
+        if not choices and self.pieces == self.cut.count <= self.size:
+            return f"to cut it, give the parts' sizes: `into {self.cut.index} = {unequal(self.size, self.cut.count)}`"
         if not choices:
             return "nothing has to be changed: each device computes it whole"
         name = f"{self.cut.origin.param if self.cut.origin else self.cut.index} = "

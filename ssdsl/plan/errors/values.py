@@ -1,14 +1,17 @@
 """Mistakes with values: numbers, lists, and values of the wrong kind."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from fractions import Fraction
-from typing import TypeGuard, TypeVar
+from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
 from ssdsl.lang import nodes
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.values import Devices, PlanFunction, Selection, Value, is_list, is_number, is_whole, kind_of
 from ssdsl.text.diagnostic import PlanError
+
+if TYPE_CHECKING:
+    from ssdsl.plan.context import Context
 
 
 class Wanted(Enum):
@@ -40,11 +43,23 @@ class Wanted(Enum):
         "write numbers: in `[2, 1, 1]` the first stage has half",
     )
     CHUNKS = "a list of lists of chunks", "say which chunks each part has: `into cp parts [[0, 3], [1, 2]]`"
+    OF_PART = "a list of numbers, the chunks of a part", "list the chunks of this part: `[0, 3]`"
     TIME = "a number, the nominal time", "write a number behind `at`, such as `2 * m + s`"
 
     def __init__(self, words: str, example: str) -> None:
         self.words = words
         self.example = example
+
+
+ITEMS = {  # what is wanted of each item of a list
+    Wanted.NUMBERS: Wanted.WHOLE,
+    Wanted.WIDTHS: Wanted.WHOLE,
+    Wanted.TRIED: Wanted.WHOLE,
+    Wanted.PARTS: Wanted.WHOLE,
+    Wanted.PATHS: Wanted.PATH,
+    Wanted.CHUNKS: Wanted.OF_PART,
+    Wanted.OF_PART: Wanted.WHOLE,
+}
 
 
 class WrongType(Traced):
@@ -72,7 +87,8 @@ class WrongType(Traced):
         if wanted is Wanted.OPERATORS and isinstance(value, str):
             return f'write `model["{value}"]`' if "`" not in value else wanted.example
         if wanted is Wanted.OPERATORS and is_list(value) and value and isinstance(value[0], Selection):
-            return "choose one of the list's selections: `stage[0]`, or `stage[s]` in a loop `for s in 0..S`"
+            one = "choose one of the list's selections: `stage[0]`, or `stage[s]` in a loop `for s in 0..S`"
+            return f"{one}; or unite them: `stage[0] | stage[1]`"
         if wanted is Wanted.DEVICES and is_list(value) and value and isinstance(value[0], Devices):
             return "choose one of the list's meshes: `gpus[0]`, or `gpus[s]` in a loop `for s in 0..S`"
         if wanted is Wanted.LOOP and is_whole(value):
@@ -95,13 +111,45 @@ def required(value: Value, kind: Kind[T], at: nodes.Node, wanted: Wanted) -> T:
     raise PlanError(WrongType(at.span, wanted, value))
 
 
-def items_of(value: Value, kind: Kind[T], at: nodes.Node, wanted: Wanted, least: int = 1) -> tuple[T, ...]:
-    """The items of a list; raises PlanError if it is no list of at least so many items, all of this kind."""
+def items_of(
+    ctx: "Context", value: Value, kind: Kind[T], at: nodes.Node, wanted: Wanted, least: int = 1
+) -> tuple[T, ...]:
+    """The items of a list; raises PlanError if it is no list of at least so many items, all of this kind. The place is
+    that of the wrong item, if the list is written out."""
     given = required(value, is_list, at, wanted)
-    found = tuple(item for item in given if kind(item))
-    if len(found) < max(least, len(given)):
+    ctx.budget.spend(at, len(given))  # a range may have more than fit into memory
+    if len(given) < least:
         raise PlanError(WrongType(at.span, wanted, value))
-    return found
+    found: list[T] = []
+    for item, place in zip(given, places_of(at, len(given)), strict=True):
+        if not kind(item):
+            raise PlanError(
+                WrongType(at.span, wanted, value) if place is at else WrongType(place.span, ITEMS[wanted], item)
+            )
+        found.append(item)
+    return tuple(found)
+
+
+def _wrong_item(at: nodes.Node, place: nodes.Node, wanted: Wanted, value: Value, item: Value) -> WrongType:
+    return WrongType(at.span, wanted, value) if place is at else WrongType(place.span, ITEMS[wanted], item)
+
+
+Place = TypeVar("Place", bound=nodes.Node)
+
+
+def places_of(e: Place, count: int) -> Sequence[Place | nodes.Expr]:
+    """The expression of each of so many items of a list; that of the list itself, if it does not show them."""
+    match e:
+        case nodes.ListOf(items):
+            return items
+        case nodes.Comprehension(item):
+            return (item,) * count
+        case nodes.Binary("+", nodes.ListOf(items), right):
+            return (*items, *places_of(right, count - len(items)))
+        case nodes.Binary("+", left, nodes.ListOf(items)):
+            return (*places_of(left, count - len(items)), *items)
+        case _:
+            return (e,) * count
 
 
 class NoSuchItem(Traced):

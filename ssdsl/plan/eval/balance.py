@@ -10,7 +10,7 @@ from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.parts import BadCount, BadShare
 from ssdsl.plan.errors.select import NothingSelected, TooFewUnits
-from ssdsl.plan.errors.values import Wanted, WrongType, required
+from ssdsl.plan.errors.values import Wanted, WrongType, places_of, required
 from ssdsl.plan.eval.select import require_whole
 from ssdsl.plan.eval.units import deepest_level, module_runs, repeated_units
 from ssdsl.plan.eval.values import Number, Selection, Value, is_number, is_selection, is_whole
@@ -82,9 +82,8 @@ def _shares(ctx: Context, at: nodes.Expr, given: tuple[Value, ...] | range) -> S
     """The stages of a list of shares, in least whole numbers: `[1, 0.5]` is (2, 1). For equal shares it is their
     number. Raises PlanError."""
     ctx.budget.spend(at, 1 + len(given) // 64)
-    places = at.items if isinstance(at, nodes.ListOf) else (at,) * len(given)
     shares: list[Number] = []
-    for share, place in zip(given, places, strict=True):
+    for share, place in zip(given, places_of(at, len(given)), strict=True):
         shares.append(required(share, is_number, place, Wanted.SHARE))
         if shares[-1] <= 0:
             raise PlanError(BadShare(place.span, shares[-1]))

@@ -213,7 +213,8 @@ def _numbers(e: nodes.Binary, left: Number, right: Number) -> Value:
         return COMPARISON[sign](left, right)
     if sign == "..":
         if not (is_whole(left) and is_whole(right)):
-            raise PlanError(WrongType(e.span, Wanted.AROUND_RANGE, right if is_whole(left) else left))
+            side, value = (e.right, right) if is_whole(left) else (e.left, left)
+            raise PlanError(WrongType(side.span, Wanted.AROUND_RANGE, value))
         return range(left, right)
     if sign not in ARITHMETIC:
         raise PlanError(WrongType(e.left.span, Wanted.SELECTIONS, left))

@@ -10,7 +10,7 @@ from ssdsl.lang.suggest import counted, joined
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.parts import BadCount
 from ssdsl.plan.errors.traced import Traced
-from ssdsl.plan.errors.values import Wanted, items_of, required
+from ssdsl.plan.errors.values import Wanted, items_of, places_of, required
 from ssdsl.plan.eval.balance import arguments, balance, count_of
 from ssdsl.plan.eval.select import by_path
 from ssdsl.plan.eval.values import Selection, Value, is_text, is_whole
@@ -28,16 +28,15 @@ def cut(ctx: Context, e: nodes.Call, given: tuple[Value, ...], before: Value = N
     operators, wanted = arguments(ctx, e, given, "cut")
     stages = count_of(wanted)
     at = next(a.value for a in e.arguments if isinstance(a, nodes.Keyed))
-    paths = items_of(before, is_text, at, Wanted.PATHS, least=0)
+    paths = items_of(ctx, before, is_text, at, Wanted.PATHS, least=0)
     if len(paths) != stages - 1:
         raise PlanError(BadCuts(at.span, paths, stages))
-    places = at.items if isinstance(at, nodes.ListOf) else (at,) * len(paths)
     placed = ctx.model.only_compute(operators)
     order = [op.name for op in ctx.model.ordered(placed)]
     ctx.budget.spend(e, 1 + len(order) // 64)
     position = {name: k for k, name in enumerate(order)}
     starts = [0]
-    for path, place in zip(paths, places, strict=True):
+    for path, place in zip(paths, places_of(at, len(paths)), strict=True):
         found = by_path(ctx, Selection(placed), path, place).operators
         starts.append(min(position[name] for name in found))
         if starts[-1] <= starts[-2]:
@@ -78,7 +77,7 @@ def widths(ctx: Context, e: nodes.Call, given: tuple[Value, ...], each: Value = 
 
     Raises PlanError if `each` is no list of S numbers with the sum D, or if no S numbers of the list have that sum.
     """
-    allowed = items_of(given[2], is_whole, e.arguments[2], Wanted.WIDTHS)
+    allowed = items_of(ctx, given[2], is_whole, e.arguments[2], Wanted.WIDTHS)
     devices, stages = (
         required(value, is_whole, at, Wanted.WHOLE) for value, at in zip(given[:2], e.arguments, strict=False)
     )
@@ -91,7 +90,7 @@ def widths(ctx: Context, e: nodes.Call, given: tuple[Value, ...], each: Value = 
             raise PlanError(BadWidths(e.span, devices, stages, allowed))
         return found
     at = next(a.value for a in e.arguments if isinstance(a, nodes.Keyed))
-    numbers = items_of(each, is_whole, at, Wanted.WIDTHS)
+    numbers = items_of(ctx, each, is_whole, at, Wanted.WIDTHS)
     if len(numbers) != stages or sum(numbers) != devices or min(numbers) < 1:
         raise PlanError(BadWidths(at.span, devices, stages, allowed, numbers))
     return numbers

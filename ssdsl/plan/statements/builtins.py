@@ -7,7 +7,7 @@ from ssdsl.lang import nodes
 from ssdsl.lang.errors.text import FREE
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.names import WrongArguments
-from ssdsl.plan.errors.values import Wanted, WrongType, required
+from ssdsl.plan.errors.values import Wanted, items_of, required
 from ssdsl.plan.eval.balance import balance
 from ssdsl.plan.eval.expressions import call
 from ssdsl.plan.eval.scope import Scope
@@ -78,12 +78,8 @@ def _extreme(choose: Callable[..., Any]) -> Callable[[Context, nodes.Call, Argum
     """`min` or `max` of arguments, or of the items of one list."""
 
     def function(ctx: Context, e: nodes.Call, given: Arguments) -> int:
-        first = given[0]
-        numbers = first if len(given) == 1 and is_list(first) and first else given
-        ctx.budget.spend(e, 1 + len(numbers) // 64)
-        wrong = () if isinstance(numbers, range) else [n for n in numbers if not is_whole(n)]
-        if wrong:
-            raise PlanError(WrongType(e.span, Wanted.NUMBERS, wrong[0]))
-        return int(choose(numbers))
+        if len(given) == 1 and is_list(given[0]):
+            return int(choose(items_of(ctx, given[0], is_whole, e.arguments[0], Wanted.NUMBERS)))
+        return int(choose(required(n, is_whole, at, Wanted.NUMBERS) for n, at in zip(given, e.arguments, strict=True)))
 
     return function

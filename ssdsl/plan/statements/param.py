@@ -7,6 +7,7 @@ from ssdsl.lang import nodes
 from ssdsl.lang.formatter.spell import spell
 from ssdsl.lang.suggest import joined
 from ssdsl.plan.context import Context
+from ssdsl.plan.errors.names import UnknownName
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted, items_of
 from ssdsl.plan.eval.expressions import evaluate, truth, whole_number
@@ -51,17 +52,20 @@ def _domain(ctx: Context, s: nodes.ParamStatement) -> tuple[int, ...]:
     if s.domain is None:
         return ()
     _check_constant(ctx, s.domain)
-    found = tuple(dict.fromkeys(items_of(evaluate(ctx, s.domain), is_whole, s.domain, Wanted.TRIED)))
-    ctx.budget.spend(s, len(found))
-    return found
+    return tuple(dict.fromkeys(items_of(ctx, evaluate(ctx, s.domain), is_whole, s.domain, Wanted.TRIED)))
 
 
 def _check_constant(ctx: Context, e: nodes.Expr) -> None:
-    """Raises PlanError for a name of anything but an earlier parameter, `min` or `max`. Unknown names are reported when
-    the expression is evaluated."""
+    """Raises PlanError for a name of anything but an earlier parameter, `min` or `max`; without diagnostics for one
+    whose statement has failed."""
+    known = (*ctx.facts.params, *FUNCTIONS)
     for name in names_in(e):
-        if name.text not in ctx.facts.params and name.text not in FUNCTIONS and name.text in ctx.scope.names():
-            raise PlanError(NotConstant(name.span, name.text))
+        if name.text in known:
+            continue
+        if name.text not in ctx.scope.names():
+            raise PlanError(UnknownName(name.span, name.text, known, is_of_param=True))
+        ctx.scope.find(name.text, name.span)
+        raise PlanError(NotConstant(name.span, name.text))
 
 
 def origin_of(ctx: Context, e: nodes.Expr) -> NumberOrigin | None:

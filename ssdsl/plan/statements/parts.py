@@ -1,14 +1,13 @@
 """One `into` of a `split`: the number of parts of a dimension, and the positions that each part has."""
 
-import itertools
-
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.parts import BadChunks, BadCount, NoSuchPhrase, UnknownCount
-from ssdsl.plan.errors.values import Wanted, WrongType
+from ssdsl.plan.errors.parts import BadChunks, BadCount, Homeless, NoSuchPhrase, UnknownCount
+from ssdsl.plan.errors.values import Wanted, items_of, places_of, required
 from ssdsl.plan.eval.expressions import evaluate
 from ssdsl.plan.eval.values import Value, is_list, is_whole
 from ssdsl.plan.facts import NumberOrigin
+from ssdsl.plan.plan import Mesh
 from ssdsl.plan.regions import Regions, merged, parts_of
 from ssdsl.plan.statements.param import origin_of
 from ssdsl.record import Record
@@ -82,55 +81,59 @@ def _written(ctx: Context, cut: nodes.Into) -> SplitParts:
         return SplitParts(cut, len(chunks), chunks=chunks)
     value = evaluate(ctx, cut.count)
     origin = origin_of(ctx, cut.count)
-    sizes = tuple(n for n in value if is_whole(n)) if is_list(value) else ()
-    if sizes and is_list(value) and len(sizes) == len(value):
-        if bad := [n for n in sizes if n < 1]:
-            raise PlanError(BadCount(cut.count.span, f"a part of size {bad[0]}"))
-        ctx.budget.spend(cut, len(sizes))
-        number = len(sizes)
-    elif not is_whole(value):
-        raise PlanError(WrongType(cut.count.span, Wanted.PARTS, value))
-    elif value < 1:
-        raise PlanError(BadCount(cut.count.span, f"{value} parts"))
-    else:
-        number = value
+    sizes = _sizes(ctx, cut.count, value) if is_list(value) else ()
+    number = len(sizes) or required(value, is_whole, cut.count, Wanted.PARTS)
+    if number < 1:
+        raise PlanError(BadCount(cut.count.span, f"{number} parts"))
     if chunks is not None and number != sum(map(len, chunks)):
         named = sum(map(len, chunks))
         raise PlanError(BadChunks(cut.count.span, named, f"`{cut.name.text}` has {number}", number - 1))
     return SplitParts(cut, number if chunks is None else len(chunks), sizes or None, origin, chunks)
 
 
+def _sizes(ctx: Context, written: nodes.Expr, value: Value) -> tuple[int, ...]:
+    """The sizes of the parts that a list gives. Raises PlanError."""
+    sizes = items_of(ctx, value, is_whole, written, Wanted.PARTS)
+    for size, place in zip(sizes, places_of(written, len(sizes)), strict=True):
+        if size < 1:
+            raise PlanError(BadCount(place.span, f"a part of size {size}"))
+    return sizes
+
+
 def _chunks(ctx: Context, cut: nodes.Into, written: nodes.Expr, value: Value) -> Chunks:
     """The chunks of each part. Raises PlanError unless every chunk is in exactly one part."""
-    lists = [part for part in value if is_list(part)] if is_list(value) else []
-    found = tuple(tuple(n for n in part if is_whole(n)) for part in lists)
-    is_clean = is_list(value) and len(lists) == len(value) and [*map(len, lists)] == [*map(len, found)]
-    if not found or not is_clean:
-        raise PlanError(WrongType(written.span, Wanted.CHUNKS, value))
+    lists = items_of(ctx, value, is_list, written, Wanted.CHUNKS)
+    places = places_of(written, len(lists))
+    found = tuple(
+        items_of(ctx, part, is_whole, at, Wanted.OF_PART, least=0) for part, at in zip(lists, places, strict=True)
+    )
     count = sum(map(len, found))
-    ctx.budget.spend(cut, count)
-    numbers = sorted(n for part in found for n in part)
-    if wrong := _wrong(found, numbers):
-        raise PlanError(BadChunks(written.span, count, wrong, count - 1))
+    if (wrong := _wrong(found)) is not None:
+        what, part = wrong
+        raise PlanError(BadChunks((written if part is None else places[part]).span, count, what, count - 1))
     return tuple(tuple(sorted(part)) for part in found)
 
 
-def _wrong(parts: Chunks, numbers: list[int]) -> str:
-    """The mistake in a list of chunks, in words; empty if there is none. `numbers` are all chunks, sorted."""
-    if empty := [k for k, part in enumerate(parts) if not part]:
-        return f"part {empty[0]} has none"
-    if numbers[0] < 0:
-        return f"there is no chunk {numbers[0]}"
-    if twice := [a for a, b in itertools.pairwise(numbers) if a == b]:
-        return f"chunk {twice[0]} appears twice"
-    missing = next((k for k, n in enumerate(numbers) if n != k), None)
-    return "" if missing is None else f"chunk {missing} is in no part"
+def _wrong(parts: Chunks) -> tuple[str, int | None] | None:
+    """The mistake in a list of chunks, in words, and the number of the part that makes it; None if there is none."""
+    seen: set[int] = set()
+    for k, part in enumerate(parts):
+        if not part:
+            return f"part {k} has none", k
+        if min(part) < 0:
+            return f"there is no chunk {min(part)}", k
+        for n in part:
+            if n in seen:
+                return f"chunk {n} appears twice", k
+            seen.add(n)
+    missing = next((k for k in range(len(seen)) if k not in seen), None)
+    return None if missing is None else (f"chunk {missing} is in no part", None)
 
 
 def _of_axes(ctx: Context, cut: nodes.Into, operators: frozenset[str]) -> list[Cutting]:
     """The operators in groups, each with as many parts as the axis of its mesh has devices. Raises PlanError if the
-    sizes differ between meshes, and an operator has no place yet, or one on a mesh without this axis. Operators that no
-    plan places are then left out: they are cut like those that read them."""
+    sizes differ between meshes, and an operator has no known place, or one on a mesh without this axis. Operators that
+    no plan places are then left out: they are cut like those that read them."""
     name = cut.name.text
     if name in ctx.facts.broken:  # its `mesh` statement failed, and the mistake is reported there
         raise PlanError()
@@ -142,17 +145,33 @@ def _of_axes(ctx: Context, cut: nodes.Into, operators: frozenset[str]) -> list[C
         groups = _by_size(ctx, name, operators)
     if not groups or None in groups:
         known = tuple((m.name, m.axes) for m in ctx.facts.meshes.values())
-        raise PlanError(UnknownCount(cut.name.span, name, known))
+        raise PlanError(UnknownCount(cut.name.span, name, known, _without(ctx, groups.get(None, frozenset()))))
     origins = ctx.facts.axis_origins
     return [(those, SplitParts(cut, n, origin=origins.get((sizes[n].name, name)))) for n, those in groups.items() if n]
 
 
+def _without(ctx: Context, operators: frozenset[str]) -> Homeless | None:
+    """The first of the operators, whose axis is unknown."""
+    first = next(iter(ctx.model.ordered(operators)), None)
+    if first is None:
+        return None
+    mesh = _mesh_of(ctx, first.name)
+    return Homeless(first.module, None if mesh is None else mesh.name)
+
+
+def _mesh_of(ctx: Context, operator: str) -> Mesh | None:
+    """The mesh of an operator: where it is, or where a statement below puts it, as an earlier reading found; None if
+    neither is known."""
+    place = ctx.facts.of(operator).place
+    name = ctx.facts.later.get(operator) if place is None else place.mesh
+    return None if name is None else ctx.facts.meshes.get(name)
+
+
 def _by_size(ctx: Context, axis: str, operators: frozenset[str]) -> dict[int | None, frozenset[str]]:
-    """The operators by the size of this axis of their mesh; under None those without a place yet, or without the
+    """The operators by the size of this axis of their mesh; under None those without a known place, or without the
     axis."""
     groups: dict[int | None, set[str]] = {}
     for op in ctx.model.ordered(ctx.model.only_compute(operators)):
-        place = ctx.facts.of(op.name).place
-        axes = {} if place is None else dict(ctx.facts.meshes[place.mesh].axes)
-        groups.setdefault(axes.get(axis), set()).add(op.name)
+        mesh = _mesh_of(ctx, op.name)
+        groups.setdefault(None if mesh is None else dict(mesh.axes).get(axis), set()).add(op.name)
     return {size: frozenset(names) for size, names in groups.items()}

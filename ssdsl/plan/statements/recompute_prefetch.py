@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Conflict, Traced
+from ssdsl.plan.errors.values import places_of
 from ssdsl.plan.eval.expressions import evaluate, whole_number
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.units import repeated_units
@@ -56,7 +57,8 @@ def _layers(ctx: Context, operators: Unit) -> set[str]:
 def _units(ctx: Context, s: nodes.RecomputeStatement, value: Value) -> Sequence[Unit]:
     """The checkpoints that a value stands for."""
     if isinstance(value, tuple) and value:
-        return [whole_operators(ctx, item, s.operators, "recompute") for item in value]
+        placed = zip(value, places_of(s.operators, len(value)), strict=True)
+        return [whole_operators(ctx, item, place, "recompute") for item, place in placed]
     operators = whole_operators(ctx, value, s.operators, "recompute")
     if isinstance(value, Selection) and value.units:
         return value.units

@@ -7,7 +7,7 @@ from pathlib import Path
 from ssdsl.lang.nodes import STATEMENTS
 from ssdsl.lang.parser.indentation import KEYWORDS
 from ssdsl.plan.eval.values import Devices, Selection
-from ssdsl.repl.commands import COMMANDS
+from ssdsl.repl.commands import COMMANDS, VIEW_COMMANDS
 from ssdsl.repl.complete.position import Position, position
 from ssdsl.repl.complete.supply import (
     CONSTANTS,
@@ -61,7 +61,7 @@ def _fitting(found: Iterable[Offer], typed: str) -> list[Offer]:
 def _of_command(text: str) -> Iterator[Offer]:
     name, space, _ = text[1:].partition(" ")
     if not space:
-        yield from (Offer(f":{c.name}", c.about) for c in COMMANDS.values())
+        yield from (Offer(f":{c.name}", c.about) for c in (*COMMANDS.values(), *VIEW_COMMANDS.values()))
     elif name == "show":
         yield from map(Offer, VIEWS)
     elif name == "help":

@@ -1,6 +1,7 @@
 """The weights and buffers of a rank, as the functions of a role read them."""
 
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,10 +14,11 @@ from .recompute import is_recomputing
 
 
 @dataclass
-class WeightsView:
+class WeightsView(Mapping[str, torch.Tensor]):
     """The weights under a module path, by the rest of their names; `layer` is the path of this call of the module.
 
-    It is a context: weights gathered for it (ZeRO-3) are freed at its end.
+    It is a context: weights gathered for it (ZeRO-3) are freed at its end. Only reading a weight gathers it, not its
+    name: `list(w)` in a debugger waits for no other rank.
     """
 
     weights: "Weights"
@@ -27,6 +29,16 @@ class WeightsView:
 
     def __getitem__(self, name: str) -> torch.Tensor:
         return self.named(f"{self.prefix}.{name}" if self.prefix else name)
+
+    def __iter__(self) -> Iterator[str]:
+        start = f"{self.prefix}." if self.prefix else ""
+        return (name.removeprefix(start) for name in self.weights.names() if name.startswith(start))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return any(name == known for known in self)
 
     def named(self, name: str) -> torch.Tensor:
         """A weight of any module, by its full name."""
@@ -82,6 +94,11 @@ class Weights:
         self.tensors = {n: p for f in flats for n, p in f.parameters.items()}
         self.gathers = any(isinstance(f, ShardedWeights) for f in flats)
         self._numbered = {f.number: f for f in flats}
+
+    def names(self) -> Iterator[str]:
+        """The names of all weights and buffers of this process."""
+        yield from self.flat_of
+        yield from self.buffers
 
     def flat(self, number: int) -> FlatWeights:
         """A flat parameter by its number in the program."""

@@ -13,7 +13,7 @@ from ssdsl.record import replace
 from ssdsl.show.errors import RepeatedWork
 from ssdsl.show.pattern import merged
 from ssdsl.show.tables.communication import communication_view
-from ssdsl.show.view import Column, ColumnKind, View, as_json
+from ssdsl.show.view import Column, ColumnKind, View, as_json, with_root
 from ssdsl.simulate.memory.memory import state_of
 from ssdsl.simulate.memory.state import MIXED
 from ssdsl.text.diagnostic import Diagnostic
@@ -169,7 +169,7 @@ def repeated_warnings(program: Program) -> tuple[Diagnostic, ...]:
         mesh, _, name = str(axis).rpartition(".")
         if float(share or 0) > MOSTLY:
             numbers = int(devices or 0), f"{float(share or 0):.0%}", int(operators or 0)
-            found.append(RepeatedWork(meshes[mesh].span, name, *numbers, str(most)))
+            found.append(RepeatedWork(meshes[mesh].span, name, *numbers, with_root(str(most))))
     return tuple(found)
 
 

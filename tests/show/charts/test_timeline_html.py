@@ -1,6 +1,8 @@
 """The HTML timeline in a real browser: it is quiet, marks both ways between events and lines, and stays fluid."""
 
+import itertools
 import json
+import math
 import re
 import shutil
 import statistics
@@ -19,8 +21,9 @@ from ssdsl.record import replace
 from ssdsl.repl.errors import UnknownCommand
 from ssdsl.show.advice.by_line import COLUMNS
 from ssdsl.show.charts.sweep_html import sweep_html
-from ssdsl.show.charts.timeline_html import timeline_html
+from ssdsl.show.charts.timeline_html import FOLDER, timeline_html
 from ssdsl.show.view import View
+from ssdsl.simulate.memory.memory import PARTS
 from ssdsl.simulate.timeline import Event, EventKind, Memory, Stream, Timeline, TimelineRow, TransferArrow
 from ssdsl.sketch.setting import Setting
 from tests.show.timelines import report_of
@@ -209,6 +212,33 @@ def test_figures_by_line_are_of_the_lines_of_this_plan() -> None:
         assert [row["peak_share"] for row in rows] == [0.6, 0.3, 0.1]
 
 
+LEAST_DISTANCE = 18.0  # between two colours of a legend; 2.3 can just be told apart side by side (CIE 1976)
+
+
+def _lab(colour: str) -> tuple[float, float, float]:
+    """A colour in CIELAB, where distances are those that eyes see."""
+    red, green, blue = (_linear(int(colour[at : at + 2], 16) / 255) for at in (1, 3, 5))
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505
+    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089
+    x, y, z = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+def _linear(part: float) -> float:
+    return part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+
+
+@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+def test_colours_of_the_legends_are_told_apart(is_dark: bool) -> None:
+    """Those of events, of the parts of memory, and the ground."""
+    light, _, dark = (FOLDER / "colours.css").read_text("utf-8").partition("@media")
+    found = dict(re.findall(r"--([\w-]+): (#\w{6});", dark if is_dark else light))
+    names = ["panel", *EventKind, *(f"part-{at}" for at in range(len(PARTS)))]
+    distances = {(a, b): math.dist(_lab(found[a]), _lab(found[b])) for a, b in itertools.combinations(names, 2)}
+    assert {pair: d for pair, d in distances.items() if d < LEAST_DISTANCE} == {}
+
+
 # ---- in a browser ----------------------------------------------------------------------------------------------
 
 
@@ -260,6 +290,33 @@ def _requests(driver: Any) -> list[str]:
     """The addresses that pages asked for since the last call."""
     messages = (json.loads(entry["message"])["message"] for entry in driver.get_log("performance"))
     return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+
+
+WRITTEN = """
+const draw = CanvasRenderingContext2D.prototype.fillText;
+const texts = [];
+CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+  texts.push(text);
+  return draw.call(this, text, ...rest);
+};
+window.ssdslTimeline.draw();
+CanvasRenderingContext2D.prototype.fillText = draw;
+return texts;
+"""
+
+
+@in_a_browser
+@pytest.mark.parametrize(("micro_batches", "is_labelled"), [(12, True), (200, False)])
+def test_labels_have_their_numbers_or_are_left_out(
+    driver: Any, tmp_path: Path, micro_batches: int, is_labelled: bool
+) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(timeline_html(one_f_one_b(4, micro_batches)), "utf-8")
+    Page(driver, path)
+    written = driver.execute_script(WRITTEN)
+    assert "·" not in written
+    numbers = [text for text in written if re.fullmatch(r"[FB]?\d\d", text)]
+    assert (len(numbers) == 4 * 2 * 2) is is_labelled  # in each row, forward and backward: 10 and 11
 
 
 @in_a_browser

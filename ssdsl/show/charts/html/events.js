@@ -36,11 +36,14 @@ function fillBox(ctx, x, y, width, height, radius, isRound) {
   ctx.fill();
 }
 
-// "F3", the number below the letter where that is narrow, or the letter alone; and what runs, if there is room.
+const BELOW = [11, 9.5, 8]; // sizes of the number below the letter, and of a number alone
+
+// "F3", the number below the letter where that is narrow, the number alone, or nothing; and what runs, if there is room.
 function drawLabel(ctx, e, left, right, y, height, isHatched) {
   const letter = letterOf(e);
   const numbers = [fullLabels[events.coordinate[e]], shortLabels[events.coordinate[e]]];
   const room = right - left - 3;
+  const tight = right - left - 1; // for small text
   const middle = (left + right) / 2;
   const centre = y + height / 2 + 0.5;
   ctx.fillStyle = isHatched ? theme.hatchInk : theme.inks[events.kind[e]];
@@ -48,16 +51,19 @@ function drawLabel(ctx, e, left, right, y, height, isHatched) {
   ctx.textBaseline = "middle";
   const line = (texts, px, weight, at) => {
     ctx.font = font(px, weight);
-    const text = texts.find((candidate) => candidate && widthOf(ctx, candidate) <= room);
+    const text = texts.find((candidate) => candidate && widthOf(ctx, candidate) <= (px < 10 ? tight : room));
     if (text) ctx.fillText(text, middle, at);
     return Boolean(text);
   };
+  const small = (texts, at) => BELOW.some((size) => size <= height && line(texts, size, 500, at));
   const name = height >= 38 && room >= 40 ? nameThatFits(ctx, e, room - 6) : "";
   const px = Math.min(13, height - 1);
   const whole = numbers.map((number) => letter + number);
   if (line(whole, px, 600, centre - (name ? 7 : 0))) return name && line([name], 10.5, 400, centre + 9);
-  if (height < 34 || !letter || !numbers[1]) return line([...whole, letter], Math.min(10, px), 600, centre);
-  if (line([letter], 12, 600, centre - 7)) line([...numbers, "·"], 11, 500, centre + 7);
+  ctx.font = font(12, 600);
+  const hasLetter = height >= 34 && letter && widthOf(ctx, letter) <= room;
+  if (hasLetter && small(numbers, centre + 7)) return line([letter], 12, 600, centre - 7);
+  if (!small(whole, centre)) small(numbers, centre);
 }
 
 // At least half of the name, or nothing.

@@ -58,7 +58,7 @@ function writeStrip() {
   const parts = memory.parts.map(([name, bytes], at) =>
     element("span", "part", dot(partColour(at)), `${name} ${size(bytes)}`),
   );
-  const peak = element("span", "", "peak ", element("b", "", size(memory.peakBytes)));
+  const peak = element("span", "", "at its peak ", element("b", "", size(memory.peakBytes)));
   if (memory.capacity) {
     const used = span(
       memory.peakBytes > memory.capacity ? "over" : "",

@@ -14,6 +14,7 @@ if (highest) state.selected = highest.row;
 const TOP = 20; // pixels above the largest value
 const BOTTOM = 8;
 const MERGED = 2.5; // pixels whose steps become one
+const STACK = 8; // pixels of the column of parts at the peak
 const NEAR = 2; // a capacity below twice the largest peak is drawn
 
 // The largest value shown: the peaks, and the selected row's capacity if that is near.
@@ -137,9 +138,21 @@ function drawCapacity(ctx, { capacity }) {
 
 const peakPoint = (memory) => ({ x: xOf(memory.peakTime), y: byteY(memory.peakBytes) });
 
+// The parts of the peak, stacked from zero: the curve itself is of their sum.
+function drawParts(ctx, { parts }, x) {
+  let below = 0;
+  parts.forEach(([, bytes], at) => {
+    const top = byteY(below + bytes);
+    ctx.fillStyle = theme.parts[at % PARTS];
+    ctx.fillRect(Math.round(x) - STACK / 2, top, STACK, byteY(below) - top);
+    below += bytes;
+  });
+}
+
 function drawPeak(ctx, memory) {
   const { x, y } = peakPoint(memory);
   if (x < geometry.left || x > geometry.width) return;
+  drawParts(ctx, memory, x);
   ctx.beginPath();
   ctx.arc(x, y, 4.5, 0, 7);
   ctx.fillStyle = theme.accent;

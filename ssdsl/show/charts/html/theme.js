@@ -1,6 +1,7 @@
 // theme.js: the colours of colours.css for the canvases, and text that fits.
 
 const SANS = '"Inter", "Segoe UI", "Helvetica Neue", Arial, system-ui, sans-serif';
+const PARTS = 7; // colours of the parts of memory
 let theme = {};
 
 function readTheme() {
@@ -10,6 +11,7 @@ function readTheme() {
   theme = Object.fromEntries(names.map((name) => [name, colour(name)]));
   theme.kinds = KINDS.map((kind) => colour(kind));
   theme.inks = KINDS.map((kind) => colour(`${kind}-ink`));
+  theme.parts = Array.from({ length: PARTS }, (_, at) => colour(`part-${at}`));
   theme.hatchInk = colour("hatch-ink");
   theme.hatch = hatch(colour("hatch"), colour("hatch-ground"));
 }

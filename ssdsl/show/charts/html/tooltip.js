@@ -86,7 +86,7 @@ function describeRow(row, x, y) {
   showTooltip(x, y, [name], pairs);
 }
 
-const partColour = (at) => `var(--part-${at % 6})`;
+const partColour = (at) => `var(--part-${at % PARTS})`;
 
 // The parts of the peak near its point; elsewhere the memory of the rows at that time.
 function describeMemory(at, x, y) {
