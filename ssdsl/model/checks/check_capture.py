@@ -24,6 +24,7 @@ from ssdsl.model.checks.errors import CaptureDiffers
 from ssdsl.model.graph import Graph, Operator, Origin, replace_refs
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.unmaterialised import named_tensors, tensors_in
+from ssdsl.model.products import step_flops
 from ssdsl.record import Record
 from ssdsl.runtime.layout.cut import contiguous
 from ssdsl.runtime.random.single_device import Draws
@@ -62,7 +63,7 @@ class _Step(Record):
 def check_if_small(model: Model, graph: Graph) -> Checked:
     """As `check_capture`, for models so small that it takes no time; larger ones are checked before they train."""
     tensors = [*model.module.parameters(), *model.module.buffers()]
-    if sum(t.numel() for t in tensors) > SMALL or graph.step_flops > QUICK:
+    if sum(t.numel() for t in tensors) > SMALL or sum(step_flops(graph).values()) > QUICK:
         return NO_NUMBERS if model.is_meta else Checked(False, ": the model is large; `run` and `verify` compare it")
     return check_capture(model, graph)
 
