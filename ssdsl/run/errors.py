@@ -350,7 +350,9 @@ class RunDiffers(Diagnostic):
     units in the last place of its largest element (the rounding of a sum; 4 for a loss, 2 a step for a weight),
     whichever is more. In half precision these are four times and 4 units; in float64 the last twelve bits do not count.
     A changed run that is infinite or NaN where the single device is not is ignored. A gradient of which nothing but
-    rounding is left may differ by 16 units in the last place of the largest gradient.
+    rounding is left, such as that of a key's bias, is judged by the size of what cancels: it may differ by 16 units in
+    the last place of the largest gradient, or by eight times what it moves if each element of every operator's result
+    is wrong in its last digit.
 
     A choice among equal numbers is no rounding. torch leaves open which of them `topk` takes; along a dimension that is
     split over devices it takes those of the first part. So a model that gives equal tokens equal scores, and takes
