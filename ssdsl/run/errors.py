@@ -364,6 +364,9 @@ class RunDiffers(Diagnostic):
     results marked `in float64` are from there. The allowed rounding is the same, in units of float64. This is left out
     if the model has an operator that cannot compute in float64.
 
+    Where a loss is zero (labels that the model already predicts), its gradients are as good as zero too, and few
+    mistakes would show: a note below the table says so.
+
     `ssdsl verify --json` has these numbers for each tensor.
     """
 

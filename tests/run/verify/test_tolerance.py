@@ -379,6 +379,40 @@ def test_tensors_that_are_all_rounding_are_named_apart() -> None:
     assert "all rounding, as if zero in exact arithmetic: gradient step 0 ignored and step 1 ignored" in view.notes
 
 
+class Predicted(torch.nn.Module):
+    """A classifier that is so sure of the right class that its loss is zero; `scale` makes it less sure."""
+
+    def __init__(self, scale: float = 1e4) -> None:
+        super().__init__()
+        self.scale, self.head = scale, torch.nn.Linear(16, 16, bias=False)
+        torch.nn.init.eye_(self.head.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(self.head(x) * self.scale, x.argmax(1))
+
+
+@pytest.mark.parametrize(("scale", "notes"), [(1e5, 1), (1.0, 0)])
+def test_a_loss_of_zero_is_said_to_show_little(scale: float, notes: int) -> None:
+    given = model(lambda: Predicted(scale))
+    found = tuple(compared(given, SingleDevice(given, SGD).trained).values())
+    said = [n for n in verdict_view(found).notes if "a mistake may not show" in n]
+    assert [n.partition(";")[0] for n in said] == ["zero, up to rounding: loss step 0 and step 1"] * notes
+
+
+def test_gradients_of_zero_are_said_to_show_little() -> None:
+    class Flat(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = torch.nn.Linear(16, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.head(x) + 1e3).clamp(max=1.0).sum()
+
+    given = model(Flat)
+    found = tuple(compared(given, SingleDevice(given, SGD).trained).values())
+    assert any(n.startswith("zero, up to rounding: every gradient;") for n in verdict_view(found).notes)
+
+
 def test_both_parts_of_complex_numbers_are_compared() -> None:
     expected = torch.tensor([1 + 1j, 2 - 1j])
     found = tensors("weight", "w", torch.tensor([1 + 1j, 2 - 3j]), expected)
