@@ -108,6 +108,7 @@ def report(step: SimulatedStep, program: Program, source: Source) -> Report:
         _mfu(program, cluster, flops, step_s),
         tuple(_traffic(program, trace, cluster)),
         program.plan.devices,
+        cluster.fuses,
         lambda: replace(draw(program, source, cluster, trace, ends, step.memory), bubble=bubble),
     )
 
