@@ -64,7 +64,7 @@ class Live:
         source = read_source(self.path)
         parse(source)  # reports a mistake in the plan's text before the model is captured
         self._trains = compile_source(source, _captured(self.model), self.params, self.path.parent)
-        for warning in self._trains.warnings:
+        for warning in (*self.model.remarks, *self._trains.warnings):
             print(render(warning), file=sys.stderr, flush=True)
         return self._trains
 
