@@ -108,9 +108,9 @@ def trained(plan: Plan, model: str, on: list[str]) -> str:
 
 
 def simulated(plan: Plan, model: str, cluster: str) -> str:
-    """The same as the simulator says, without kernels that fuse."""
+    """The same as the simulator says."""
     try:
-        said = call([*SSDSL, "simulate", *plan.words, "--model", model, *HALF, "--cluster", f"{cluster},fuse=false"])
+        said = call([*SSDSL, "simulate", *plan.words, "--model", model, *HALF, "--cluster", cluster])
     except Failed as failed:
         return str(failed)
     report = json.loads(said)

@@ -17,7 +17,7 @@ S, B, H, A, T = 2048, 4, 6144, 64, 8
 SB = S * B
 SBH = SB * H
 SCORES = 5 * A * S / H  # 5as/h: softmax 2, what dropout gives 2, its mask 1
-CLUSTER = "a100x8"
+CLUSTER = "a100x8,fuse=true"
 
 RUNS = (  # tensor parallelism, sequence parallelism, recomputation, and bytes in units of sbh
     ("no parallelism", 1, 0, 0, 34 + SCORES),

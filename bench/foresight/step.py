@@ -29,7 +29,7 @@ def step(
     overlap: Overlap | None = None,
 ) -> Report:
     """What `ssdsl simulate PLAN --model bench/foresight/models.py:MODEL --cluster CLUSTER` says, with `overlap` in
-    the cluster's file."""
+    the cluster's file. The published numbers are of frameworks with fused kernels: their clusters say `fuse=true`."""
     found, machine = compiled(plan, model, cluster, tuple(params.items())), load_cluster(cluster)
     stack = replace(machine, overlap=overlap or machine.overlap)
     return simulate(found.program, found.source, stack, state=state)

@@ -86,7 +86,6 @@ FILE = """\
 # What one process with one thread reaches while all cores compute. Ranks are processes; more of them than cores share.
 about = {about}
 shares_cores = true
-fuse = false
 
 [devices.core]
 name = {processor}

@@ -107,7 +107,7 @@ FILE = TableSchema(
         "about": Key(TEXT, '"two nodes of 8 A100"'),
         "source": SOURCE,
         "shares_cores": Key(FLAG, "true", required=False),
-        "fuse": Key(FLAG, "false", required=False),
+        "fuse": Key(FLAG, "true", required=False),
         "routes": Key(FLAG, "false", required=False),
         "overlap": Key(OVERLAP, "{ sends = false }", required=False),
         "error": Key(ERROR, '{ step = 0.08, source = "..." }', required=False),

@@ -12,6 +12,7 @@ from ssdsl.ir.program import Role as ProgramRole
 from ssdsl.ir.value import Type, digits_of, names_of
 from ssdsl.model.capture.sparse_gradients import sparse_weights
 from ssdsl.model.graph import Origin
+from ssdsl.model.products import step_flops
 from ssdsl.runtime.program.table import (
     AxisTake,
     BatchInput,
@@ -47,7 +48,7 @@ def program_table(program: Program, groups: Groups, sites: SitesOf, precision: s
         model=graph.name,
         world_size=plan.devices,
         params=plan.params,
-        flops=graph.step_flops,
+        flops=round(sum(step_flops(graph, trains=program.trains).values())),
         meshes=tuple(RankMesh(m.name, dict(m.axes), m.first) for m in plan.meshes),
         groups=tuple(MeshAxes(mesh, axes) for mesh, axes in wanted),
         loss=SubmeshEntry(where.mesh.name, dict(where.fixed), program.loss.axes),

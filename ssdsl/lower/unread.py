@@ -31,7 +31,7 @@ def unread(plan: Plan, program: Program, source: Source) -> tuple[Diagnostic, ..
         *(_state(plan, program), _devices(program)),
     )
     found: Iterable[Diagnostic] = itertools.chain(*parts)
-    return tuple(d for d in found if d.span is not None and d.span.source is source)
+    return tuple(d for d in found if d.span is not None and d.span.source == source)
 
 
 def _statements(plan: Plan, program: Program) -> Iterator[Unread]:

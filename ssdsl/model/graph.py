@@ -381,26 +381,6 @@ class Graph:
         return {name: views for name, views in found if views}
 
     @cached_property
-    def main_dtype(self) -> str:
-        """The dtype of most of the arithmetic."""
-        found: dict[str, int] = {}
-        for operator in (o for o in self.operators if o.outputs):
-            dtype = self.values[operator.outputs[0].value].dtype
-            found[dtype] = found.get(dtype, 0) + operator.flops
-        return max(found, key=lambda dtype: found[dtype])
-
-    @cached_property
-    def step_flops(self) -> int:
-        """FLOPs of a training step: the forward, and twice that for backward where there is a gradient; no
-        recomputation."""
-        total = 0
-        for operator in self.operators:
-            if operator.stage is Stage.COMPUTE:
-                learns = any(self.values[o.value].differentiable for o in operator.outputs)
-                total += operator.flops * (3 if learns else 1)
-        return total
-
-    @cached_property
     def running(self) -> frozenset[str]:
         """The running statistics that operators change."""
         return frozenset(buffer for operator in self.operators for buffer in operator.statistics)

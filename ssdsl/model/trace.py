@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ssdsl.collector import paused_collector
 from ssdsl.model.capture.call import CapturedCall, Tensor
@@ -18,6 +18,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.model.observe.observe import observed
 from ssdsl.model.ops.reader import TypedCall, axes_of, kernel_dims
 from ssdsl.model.ops.registry import row
+from ssdsl.model.products import multiply_adds
 from ssdsl.model.rewrite.calls import learning, without_unread
 from ssdsl.model.rewrite.causal import flag_causal
 from ssdsl.model.rewrite.constants import expand_last
@@ -117,11 +118,11 @@ class _Builder:
             outputs,
             tuple(_distinct(dims)),
             row(call),
-            _flops(call, self.calls.tensors, dims),
-            call.found,
-            call.orders if target_of(call.target).asks_for_order else (),  # a rewrite may have put another in its place
+            found=call.found,
+            # a rewrite may have put another call in its place
+            orders=call.orders if target_of(call.target).asks_for_order else (),
         )
-        return _in_runs(operator)
+        return _in_runs(replace(operator, flops=_flops(call, self.calls.tensors, operator)))
 
     def _operand(
         self, reading: BoundCall, operand: tuple[str, list[list[str]], bool], numbers: dict[Occurrence, int]
@@ -203,14 +204,14 @@ def _distinct(dims: list[Dim]) -> list[Dim]:
     return result
 
 
-def _flops(call: CapturedCall, tensors: Mapping[str, Tensor], dims: Sequence[Dim]) -> int:
+def _flops(call: CapturedCall, tensors: Mapping[str, Tensor], operator: Operator) -> int:
     """FLOPs of a call: two for each multiply-add of a contraction, otherwise one for each element of the results.
 
     A matrix product of [n, k] and [k, m] has the dimensions n, k and m: 2 n k m.
     """
-    op, typed = row(call), TypedCall(call, tensors)
+    op, typed = operator.row, TypedCall(call, tensors)
     if op.flops is not None:
         return op.flops(typed)
     if op.contraction:
-        return 2 * math.prod(d.size for d in dims)
+        return 2 * multiply_adds(operator)
     return sum(math.prod(t.shape) for t in typed.outputs)

@@ -47,7 +47,7 @@ def warnings(facts: Facts, model: ModelIndex, source: Source) -> list[Diagnostic
     idle = (RelatesNothing(span) for span, count in facts.pairs.items() if not count)
     rows = (RelatesNothing(span, is_row=True) for span, count in facts.named.items() if not count)
     found: tuple[Diagnostic, ...] = (*idle, *rows, *_on_devices(facts), *check_parts(facts))
-    orders = [d for d in found if d.span is not None and d.span.source is source]
+    orders = [d for d in found if d.span is not None and d.span.source == source]
     return list(
         dict.fromkeys(
             [*facts.warnings, *_left_whole(facts, model), *_left_out(facts, model), *near_axes(facts, model), *orders]

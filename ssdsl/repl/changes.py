@@ -51,7 +51,7 @@ def _names(old: Scope, after: DraftReading) -> Iterator[str]:
             continue
         written = f"{name}({', '.join(value.formals)})"
         source = value.node.span.source  # the file that defines the function; a `use` binds it in another one
-        if source is scope.places[name].source:
+        if source == scope.places[name].source:
             word = "let" if isinstance(value.node, LetStatement) else "def"
             yield f"{word} {written}: {describe(after.context, value)}"
         else:

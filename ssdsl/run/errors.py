@@ -350,7 +350,9 @@ class RunDiffers(Diagnostic):
     units in the last place of its largest element (the rounding of a sum; 4 for a loss, 2 a step for a weight),
     whichever is more. In half precision these are four times and 4 units; in float64 the last twelve bits do not count.
     A changed run that is infinite or NaN where the single device is not is ignored. A gradient of which nothing but
-    rounding is left may differ by 16 units in the last place of the largest gradient.
+    rounding is left, such as that of a key's bias, is judged by the size of what cancels: it may differ by 16 units in
+    the last place of the largest gradient, or by eight times what it moves if each element of every operator's result
+    is wrong in its last digit.
 
     A choice among equal numbers is no rounding. torch leaves open which of them `topk` takes; along a dimension that is
     split over devices it takes those of the first part. So a model that gives equal tokens equal scores, and takes
@@ -361,6 +363,9 @@ class RunDiffers(Diagnostic):
     hide. Then the program and the single device train once more in this process, with everything computed in float64;
     results marked `in float64` are from there. The allowed rounding is the same, in units of float64. This is left out
     if the model has an operator that cannot compute in float64.
+
+    Where a loss is zero (labels that the model already predicts), its gradients are as good as zero too, and few
+    mistakes would show: a note below the table says so.
 
     `ssdsl verify --json` has these numbers for each tensor.
     """

@@ -75,6 +75,8 @@ class Live:
         source = read_source(self.path)
         parse(source)  # reports a mistake in the plan's text before the model is captured
         self._trains = compile_source(source, _captured(self.model), self.params, self.path.parent)
+        for remark in self.model.remarks:
+            print(render(remark), file=sys.stderr, flush=True)
         return self._trains
 
     def _program(self, what: str, make: Callable[[], Compiled]) -> CompiledProgram:

@@ -55,9 +55,10 @@ class Report:
     """One simulated step of a plan; its `timeline` is drawn at the first look-up.
 
     `bubble` is Zero Bubble's rate (Qi et al. 2023): (cost - busy) / cost, where cost is the largest `span_s` and busy
-    the largest `compute_s + communication_s` of a device. `model_flops` counts a step's forward and backward once,
-    without recomputed or repeated work; `mfu` is model_flops over the devices' peak in the time of the step. `size` is
-    the number of devices that the plan takes, those that run nothing among them.
+    the largest `compute_s + communication_s` of a device. `model_flops` counts the products of a step once,
+    without recomputed or repeated work (`model/products.py`); `mfu` is the time that they take at the devices' peak, as
+    a share of the step. `size` is the number of devices that the plan takes, those that run nothing among them.
+    `fuses`: runs of operators are one kernel, unlike in programs of `ssdsl run`.
     """
 
     title: str
@@ -70,6 +71,7 @@ class Report:
     mfu: float | None
     traffic: tuple[Traffic, ...]
     size: int
+    fuses: bool
     draw: Callable[[], Timeline] = field(compare=False, repr=False)
 
     @property

@@ -1,11 +1,13 @@
 """Simulates one step of a program on a cluster, and reports its time, memory and traffic."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
 from ssdsl.ir.execute import ActionPart
 from ssdsl.ir.program import Compute, Program, Role, Start
+from ssdsl.model.products import step_flops
 from ssdsl.record import Record, replace
 from ssdsl.simulate.draw_timeline import draw, title_of
 from ssdsl.simulate.early_receives import roles_of_devices
@@ -91,7 +93,7 @@ def report(step: SimulatedStep, program: Program, source: Source) -> Report:
         for r, role in enumerate(program.roles)
         if role.actions
     )
-    flops = program.graph.step_flops
+    flops = step_flops(program.graph, trains=program.trains)
     cost = max((d.span_s for d in devices), default=0.0)
     busy = max((d.compute_s + d.communication_s for d in devices), default=0.0)
     bubble = max(0.0, (cost - busy) / cost) if cost else 0.0
@@ -102,10 +104,11 @@ def report(step: SimulatedStep, program: Program, source: Source) -> Report:
         devices,
         step_s,
         bubble,
-        flops,
+        round(sum(flops.values())),
         _mfu(program, cluster, flops, step_s),
         tuple(_traffic(program, trace, cluster)),
         program.plan.devices,
+        cluster.fuses,
         lambda: replace(draw(program, source, cluster, trace, ends, step.memory), bubble=bubble),
     )
 
@@ -141,14 +144,20 @@ def _device(
     )
 
 
-def _mfu(program: Program, cluster: Cluster, flops: int, step: float) -> float | None:
-    """The share of all devices' peak that a step reaches, in the dtype of most of the arithmetic; None without any."""
-    if not step or not flops:
+def _mfu(program: Program, cluster: Cluster, flops: Mapping[str, float], step: float) -> float | None:
+    """The share of all devices' peak that a step reaches, in the dtype of most of the arithmetic; None without any.
+
+    A product in another dtype counts as what the devices could compute meanwhile in that one: half as much, if its peak
+    is twice as high. Where devices differ in that, the least counts, so that no step reaches more than the peak.
+    """
+    if not step or not any(flops.values()):
         return None
-    dtype = program.graph.main_dtype
-    sharing = cluster.sharing(program.plan.devices)
-    peak = sum(cluster.device(rank).peak_flops(dtype) for rank in range(program.plan.devices)) / sharing
-    return flops / (step * peak)
+    main = max(flops, key=lambda dtype: flops[dtype])
+    devices = [cluster.device(rank) for rank in range(program.plan.devices)]
+    kinds = set(devices)
+    worth = {dtype: min(d.peak_flops(main) / d.peak_flops(dtype) for d in kinds) for dtype in flops}
+    peak = sum(d.peak_flops(main) for d in devices) / cluster.sharing(len(devices))
+    return sum(count * worth[dtype] for dtype, count in flops.items()) / (step * peak)
 
 
 def _traffic(program: Program, trace: Trace, cluster: Cluster) -> list[Traffic]:

@@ -68,8 +68,9 @@ def test_any_number_of_known_devices() -> None:
 
 
 def test_flags_behind_commas() -> None:
-    eager = load_cluster("h200x4,fuse=false,routes=false")
-    assert (eager.name, eager.size, eager.fuses, eager.routes) == ("h200x4,fuse=false,routes=false", 4, False, False)
+    fused = load_cluster("h200x4,fuse=true,routes=false")
+    assert (fused.name, fused.size, fused.fuses, fused.routes) == ("h200x4,fuse=true,routes=false", 4, True, False)
+    assert not load_cluster("h200x4").fuses  # as programs of `ssdsl run`
     for name, code in (("h200x8,fuze=true", "E0604"), ("h200x8,fuse=1", "E0606"), ("h200x8,fuse", "E0603")):
         with pytest.raises(PlanError) as raised:
             load_cluster(name)

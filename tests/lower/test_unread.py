@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 
 from ssdsl.compile import compile_source
+from ssdsl.lang.parse import parse
+from ssdsl.lower.lower import lower
+from ssdsl.lower.unread import unread
 from ssdsl.model.graph import Graph
 from ssdsl.plan.errors.place import Idle, Unread
+from ssdsl.plan.interpret import interpret_all
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source
 from tests.captured import graph_of
@@ -103,3 +107,15 @@ def test_a_call_is_asked_as_a_whole() -> None:
     use = "use pipeline: gpipe\n"
     assert warnings(use + PIPE + "gpipe([first, last], {M})\n") == ()
     assert warnings(use + PIPE + "gpipe([first, last], {M})\n", M=1) == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "code"), [("recompute first.gathers", "E0271"), ("order first.fwd[m = 2] -> first.fwd[m = 0]", "E0257")]
+)
+def test_a_text_that_is_read_again_is_warned_of_again(said: str, code: str) -> None:
+    """A parsed text is kept by its value: the statements of the second reading point into the first one's source."""
+    text = PIPE.replace("{S}", "2").replace("{D}", "2").replace("{M}", "2") + said
+    for _ in range(2):
+        source = Source("again.ssp", "".join(list(text)))
+        plan, found = interpret_all(parse(source), captured("chain"), {}, None)
+        assert [d.code for d in (*found, *unread(plan, lower(plan), source))] == [code]

@@ -24,6 +24,7 @@ from ssdsl.model.checks.errors import CaptureDiffers
 from ssdsl.model.graph import Graph, Operator, Origin, replace_refs
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.unmaterialised import named_tensors, tensors_in
+from ssdsl.model.products import step_flops
 from ssdsl.record import Record
 from ssdsl.runtime.layout.cut import contiguous
 from ssdsl.runtime.random.single_device import Draws
@@ -34,7 +35,7 @@ FLOOR = 1e-6  # of the largest gradient of the model: less than this is rounding
 HALF = 500  # times as much is allowed in half precision
 SEED_AND_STEP = (0, 0)  # of random numbers
 SMALL = 4_000_000  # numbers of weights and buffers
-QUICK = 1e9  # floating-point operations of a step
+QUICK = 1e10  # floating-point operations of a step: some tenths of a second on a core
 Values = dict[str, torch.Tensor]
 
 
@@ -61,10 +62,16 @@ class _Step(Record):
 
 def check_if_small(model: Model, graph: Graph) -> Checked:
     """As `check_capture`, for models so small that it takes no time; larger ones are checked before they train."""
-    tensors = [*model.module.parameters(), *model.module.buffers()]
-    if sum(t.numel() for t in tensors) > SMALL or graph.step_flops > QUICK:
-        return NO_NUMBERS if model.is_meta else Checked(False, ": the model is large; `run` and `verify` compare it")
-    return check_capture(model, graph)
+    numbers = sum(t.numel() for t in (*model.module.parameters(), *model.module.buffers()))
+    flops = sum(step_flops(graph).values())
+    if numbers <= SMALL and flops <= QUICK:
+        return check_capture(model, graph)
+    if model.is_meta:
+        return NO_NUMBERS
+    reason = f"its weights and buffers are {numbers:,} numbers"
+    if numbers <= SMALL:
+        reason = f"its products take {flops / 1e9:.3g} GFLOP a step"
+    return Checked(False, f": {reason}; `run` and `verify` compare it")
 
 
 def check_capture(model: Model, graph: Graph) -> Checked:

@@ -19,6 +19,7 @@ from ssdsl.model.load.errors import (
 )
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import reads_batch
+from ssdsl.model.load.uncompiled import uncompiled
 from ssdsl.model.load.unmaterialised import Deferred, Fewer, TooMany, initial_draws
 from ssdsl.model.load.user_file import Mistakes, UserFile
 from ssdsl.model.ops.registry import use_rows
@@ -60,7 +61,8 @@ def _without_numbers(file: UserFile, function: Any, seed: int, generator: Genera
     except PlanError as error:
         cause = error.diagnostics[0]
         model = _called(file, function, seed, generator, False)
-        return replace(model, remarks=(BuiltWithNumbers(cause.span, file.spec.text, cause.text(cause.title)),))
+        slow = BuiltWithNumbers(cause.span, file.spec.text, cause.text(cause.title))
+        return replace(model, remarks=(*model.remarks, slow))
 
 
 def _called(file: UserFile, function: Any, seed: int, generator: Generator, meta: bool) -> Model:
@@ -99,10 +101,11 @@ def check_model(span: Span | None, name: str, function: str, result: Any) -> Mod
         raise PlanError(
             BadModel(span, fact, "return an instance of torch.nn.Module first: return MyModel(), inputs, axes")
         )
+    module, remarks = uncompiled(module, span)
     checked_weights(span, module)
     checked_loss(span, loss)
     batches = _batches(span, module, inputs, reads_batch(loss))
-    return Model(name, module, batches, named_axes(span, module, batches[0], axes), loss=loss)
+    return Model(name, module, batches, named_axes(span, module, batches[0], axes), loss=loss, remarks=remarks)
 
 
 def checked_weights(span: Span | None, module: torch.nn.Module) -> None:

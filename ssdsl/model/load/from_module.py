@@ -20,6 +20,7 @@ from ssdsl.model.load.errors import BadModel, NoInitialiser, NumbersNeeded
 from ssdsl.model.load.from_file import checked_loss, checked_weights
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import Where, reads_batch
+from ssdsl.model.load.uncompiled import uncompiled
 from ssdsl.model.load.unmaterialised import REGISTERED, Deferred, ReadsNumbers, named_tensors, tensors_in, with_tensors
 from ssdsl.model.load.user_file import needed
 from ssdsl.runtime.data.batch import kind
@@ -53,16 +54,21 @@ def model_of(
     until a checkpoint is loaded. Raises PlanError, and what the function raises.
     """
     checked_loss(None, loss)
-    made, recipes = _made(module, seed, generator, load_later)
+    made, recipes, remarks = _made(module, seed, generator, load_later)
     checked_weights(None, made)
     batch = named_batch(None, made, example, reads_batch(loss))
     found = named_axes(None, made, batch, axes)
-    return Model(name or type(made).__name__, made, (batch,), found, generator, recipes, loss, autocast)
+    name = name or type(made).__name__
+    return Model(name, made, (batch,), found, generator, recipes, loss, autocast, remarks=remarks)
 
 
-def _made(module: Any, seed: int, generator: Generator, load_later: bool) -> tuple[torch.nn.Module, Recipes | None]:
+def _made(
+    module: Any, seed: int, generator: Generator, load_later: bool
+) -> tuple[torch.nn.Module, Recipes | None, tuple[Diagnostic, ...]]:
+    """The module, recipes for its weights if it has no numbers, and warnings."""
     if isinstance(module, torch.nn.Module):
-        return initialised(module, seed, generator, load_later) if has_meta(module) else (module, None)
+        own, remarks = uncompiled(module, None)
+        return *(initialised(own, seed, generator, load_later) if has_meta(own) else (own, None)), remarks
     if not callable(module):
         change = "give an instance of torch.nn.Module, or a function without arguments that makes one"
         raise PlanError(BadModel(None, f"the model is {kind(module)}, not a module", change))
@@ -78,7 +84,8 @@ def _made(module: Any, seed: int, generator: Generator, load_later: bool) -> tup
     if not isinstance(made, torch.nn.Module):
         change = "return an instance of torch.nn.Module"
         raise PlanError(BadModel(None, f"the function that makes the model returns {kind(made)}", change))
-    return scope.finish(made)
+    made, remarks = uncompiled(made, None)
+    return *scope.finish(made), remarks
 
 
 # -- a module on the meta device ---------------------------------------------------------------------------------------

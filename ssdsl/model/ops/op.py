@@ -130,7 +130,10 @@ class Op(Record):
     - `groups`: a parameter that is a number of groups, and the axis of the result that has them; a part has those of
       its part of the axis.
     - `flops`: of a forward; by default one operation for each element of the results, or two for each multiply-add of a
-      `contraction`. Backward takes `backward_factor` times as many for each operand.
+      `contraction`.
+    - `factors`: the number of operands that a contraction multiplies: the first ones that are not added; None if it
+      multiplies all. Backward has a product for each of them (`model/products.py`), and takes `backward_factor` times
+      as long as these, because its kernel computes something again.
     - `saved`: tensors that autograd keeps for backward; by default torch is asked. `fused`: those that a GPU's fused
       kernel keeps.
     - `fresh`: the results are new tensors that autograd does not keep, so that a collective may change them in place.
@@ -152,6 +155,7 @@ class Op(Record):
     windows: str = ""
     groups: tuple[str, int] | None = None
     flops: Flops | None = None
+    factors: int | None = 2
     backward_factor: float = 1.0
     saved: SavedRule = MEASURED
     fused: SavedRule | None = None

@@ -12,10 +12,11 @@ bfloat16; there the program and the single device are compared in float64 too (`
 gradient of a correct run, of 64 micro-batches, was off by 1.4 times the growth; in float32 one was by 4.6 times, where
 the plan's sums are longer than the single device's.
 
-A sum that cancels in exact arithmetic is rounding in every run, and so is the difference. It rounds as its addends do,
-which may be as large as the largest gradient. But no run's rounding of several numbers is zero in all of them. A
-gradient that is zero everywhere, where the single device's is not, is therefore missing, however small it is; unless
-the plan adds equal numbers of opposite signs, which shows where their last digits are wrong (`verify.py`).
+A sum that cancels in exact arithmetic is rounding in every run, and so is the difference. It rounds as its addends do:
+this is measured (`error_growth.py`), and they may be as large as the largest gradient. But no run's rounding of several
+numbers is zero in all of them. A gradient that is zero everywhere, where the single device's is not, is therefore
+missing, however small it is; unless the plan adds equal numbers of opposite signs, which shows where their last digits
+are wrong (`verify.py`).
 
 AdamW needs one thing more. Its first step is lr times the sign of the gradient, so that it turns the rounding of a
 gradient near zero into a whole step, and two correct runs part ways. The single device is therefore kept on the plan's
@@ -111,8 +112,10 @@ class Comparison:
 
     @property
     def is_rounding(self) -> bool:
-        """Whether the whole tensor may be rounding error: it is zero in exact arithmetic, or too small to tell."""
-        return 0 < self.largest <= self.allowed < math.inf
+        """Whether the whole tensor may be rounding error: it is zero in exact arithmetic, or too small to tell. Where
+        it is zero on the single device, the plan's is rounding as far as that is allowed."""
+        shown = self.largest or (0.0 if self.differs else self.error)
+        return shown > 0 and self.largest <= self.allowed < math.inf
 
     @property
     def is_compared(self) -> bool:

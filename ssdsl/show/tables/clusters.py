@@ -38,7 +38,7 @@ def clusters_view(clusters: Iterable[Cluster]) -> View:
     notes = (
         "a level joins so many devices; bandwidth is each device's share, one way",
         "ranks share the cores of `laptop`; `ssdsl clusters measure` measures yours",
-        "kernels of GPUs are fused, as in Megatron-LM; `h200x8,fuse=false` is PyTorch",
+        "each operator is a kernel, as in `ssdsl run`; `h200x8,fuse=true` fuses, as Megatron-LM",
         "`ssdsl clusters show NAME` prints the file: a template for your --cluster FILE",
     )
     return View("clusters", CLUSTERS, rows, notes)

@@ -32,6 +32,10 @@ TRAFFIC = (
     Column("bytes", ColumnKind.BYTES),
     Column("of all bytes", ColumnKind.SHARE),
 )
+KERNELS = {  # by whether they are fused
+    False: "kernels: one for each operator, as in programs of `ssdsl run`",
+    True: "kernels: fused (`fuse=true`), as in Megatron-LM; not as in `ssdsl run`",
+}
 VERSION = 1  # of the keys of `report_json`
 RUNS_SHOWN = 2
 LONGEST_ROLE = 19  # what 80 columns have room for
@@ -53,7 +57,7 @@ def summary_view(report: Report) -> View:
         max((s for d in report.devices if (s := d.capacity_share) is not None), default=None),
         report.size,
     )
-    return View(report.title, SUMMARY, (row,))
+    return View(report.title, SUMMARY, (row,), (KERNELS[report.fuses],))
 
 
 def devices_view(report: Report) -> View:
@@ -102,6 +106,7 @@ def report_json(report: Report) -> dict[str, Any]:
         "model_flops": report.model_flops,
         "mfu": report.mfu,
         "device_flops_per_s": report.flops_per_s,
+        "fuse": report.fuses,
         "peak_bytes": report.peak_bytes,
         "fits": report.over_bytes == 0,
         "devices": [_device_json(d) for d in report.devices],

@@ -75,6 +75,7 @@ def _is_rounding(comparison: "Comparison") -> bool:
 def _notes(comparisons: "tuple[Comparison, ...]") -> Iterator[str]:
     """Notes on the meaning of the numbers, and on tensors of which they say little."""
     yield "worst error: relative to the largest element of its tensor; what is allowed and why: ssdsl explain E0512"
+    yield from _saturated([c for c in comparisons if not c.in_float64 and not c.differs])
     sharp = {(c.kind, c.name) for c in comparisons if c.is_sharp and not c.differs}
     dull = [c for c in comparisons if (c.kind, c.name) not in sharp and not c.in_float64 and not c.differs]
     if rounding := [c for c in dull if c.is_rounding]:
@@ -86,6 +87,16 @@ def _notes(comparisons: "tuple[Comparison, ...]") -> Iterator[str]:
     if coarse := [c for c in dull if not c.is_rounding and c.largest and c.limit != "unknown"]:
         percent = max(c.allowed / c.largest for c in coarse)
         yield f"rounding of up to {percent:.1%} of the largest element is allowed: {_named(coarse)}"
+
+
+def _saturated(found: "list[Comparison]") -> Iterator[str]:
+    """Notes that a step shows little: its loss is zero, or all of its gradients are, up to rounding."""
+    advice = "so a mistake may not show; verify with a batch, labels or weights of a larger loss"
+    losses, grads = ([c for c in found if c.kind == kind] for kind in ("loss", "gradient"))
+    if none := [c for c in losses if c.expected == 0 or c.is_rounding]:
+        yield f"zero, up to rounding: {_named(none)}; {advice}"
+    elif grads and all(c.largest == 0 or c.is_rounding for c in grads):
+        yield f"zero, up to rounding: every gradient; {advice}"
 
 
 def _named(found: "list[Comparison]") -> str:

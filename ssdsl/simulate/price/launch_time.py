@@ -10,7 +10,7 @@ from ssdsl.lower.operators.operand_types import is_inner, local_dims
 from ssdsl.model.dims.window import Prefix
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.families import table
-from ssdsl.model.ops.reader import argument
+from ssdsl.model.products import forward_flops, gradient_flops, products
 from ssdsl.simulate.price.collectives import ProgramIndex, size_bytes
 from ssdsl.simulate.price.fusion import Launch
 from ssdsl.simulate.price.matmul import Product, matmul_seconds, product_of
@@ -53,14 +53,25 @@ class LaunchTime:
     # -- contractions --------------------------------------------------------------------------------------------------
 
     def _backward_of_product(self, learning: list[Name]) -> Iterator[tuple[Name, float]]:
-        """Yields the seconds for the gradients of the first two factors. A bias's sum is small beside the products; the
-        time of attention's third operand is in `backward_factor`."""
-        factors = [r for o, r in zip(self.operator.inputs, self.op.reads, strict=True) if not o.once]
+        """Yields the seconds for the gradients of the factors; a bias's sum is small beside them. One kernel makes all
+        gradients of attention, in which it reads and writes twice what the forward does."""
+        numbers = [n for n, name in enumerate(self.op.reads) if name in learning]
+        found = gradient_flops(self.operator, numbers)
+        if not found:
+            return
         whole = product_of(self.operator, self._sizes(), self._flops())
-        for number, name in enumerate(factors[:2]):
-            if name in learning:
-                product = whole.of_second() if number else whole.of_first()
-                yield name, self._product(product, self.row.backward_factor)
+        times = {n: flops / forward_flops(self.operator) * self.row.backward_factor for n, flops in found}
+        if self.row.fused is not None:
+            yield self.op.reads[found[0][0]], 2 * self._product(whole.of_first(), sum(times.values()) / 2)
+            return
+        for n, count in times.items():
+            product = whole.of_second() if n == self._second else whole.of_first()
+            yield self.op.reads[n], self._product(product, count)
+
+    @property
+    def _second(self) -> int:
+        """The number of the second factor."""
+        return products(self.operator)[0].right
 
     def _product(self, product: Product, times: float) -> float:
         dtype = self.op.results[0].dtype
@@ -74,7 +85,7 @@ class LaunchTime:
 
     def _flops(self) -> float:
         parts = math.prod(s.parts for s in self.op.splits if isinstance(s, Split))
-        return self.operator.flops / parts * causal_share(self.operator) * _slowest(self.operator, self.op)
+        return forward_flops(self.operator) / parts * _slowest(self.operator, self.op)
 
     def _sizes(self) -> list[int]:
         return local_dims(self.operator, self.op.splits)
@@ -95,13 +106,6 @@ class LaunchTime:
         sizes = {n: size_bytes(self.variables[n]) for n in self.launch.kept}
         extras = sum(size for _, _, size in self.launch.extras)
         return extras + sum(sizes.values()), extras + sum(size for n, size in sizes.items() if n in made)
-
-
-def causal_share(operator: Operator) -> float:
-    """The share of attention's scores that are computed: half of them if it is causal, else all."""
-    if not operator.target.endswith(("scaled_dot_product_attention", "attention_dropout")):
-        return 1.0
-    return 0.5 if argument(operator, "is_causal") else 1.0
 
 
 def _slowest(operator: Operator, op: OpPart) -> float:

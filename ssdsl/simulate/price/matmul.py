@@ -22,15 +22,16 @@ TILES = (((256, 128), 1.0), ((128, 128), 0.95), ((128, 64), 0.8), ((64, 64), 0.6
 
 
 class Product(Record):
-    """`count` products of matrices [rows, inner] and [inner, columns]."""
+    """`count` products of matrices [rows, inner] and [inner, columns]. A size is no whole number where a part has the
+    mean of unequal parts' arithmetic."""
 
     count: int
-    rows: int
-    columns: int
-    inner: int
+    rows: float
+    columns: float
+    inner: float
 
     @property
-    def flops(self) -> int:
+    def flops(self) -> float:
         """The operations: a multiplication and an addition for each product of elements."""
         return 2 * self.count * self.rows * self.columns * self.inner
 
@@ -53,7 +54,7 @@ def product_of(operator: Operator, sizes: Sequence[int], flops: float) -> Produc
     for dim in {d for axis in operator.outputs[0].axes for d in axis}:
         kind = "rows" if not second.carries(dim) else "count" if factors[0].carries(dim) else "columns"
         found[kind] *= sizes[dim]
-    return Product(**found, inner=max(1, round(flops / 2 / math.prod(found.values()))))
+    return Product(**found, inner=flops / 2 / math.prod(found.values()))
 
 
 def matmul_seconds(product: Product, device: Device, dtype: str) -> float:
@@ -72,7 +73,7 @@ def _in_tiles(product: Product, tile: tuple[int, int], device: Device, rate: flo
     """The seconds in tiles of one size at `rate` flop/s; each sum is whole, or cut so that no processor is idle."""
     rows, columns = tile
     tiles = product.count * math.ceil(product.rows / rows) * math.ceil(product.columns / columns)
-    most = min(max(1, device.processors // tiles), product.inner)  # parts of the sum
+    most = max(1, min(device.processors // tiles, math.floor(product.inner)))  # parts of the sum
     return min(_in_parts(product, tile, device, rate, itemsize, tiles, parts) for parts in {1, most})
 
 

@@ -19,11 +19,11 @@ from typing import NamedTuple, TypeVar
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.layout import Submesh
 from ssdsl.model.graph import ITEMSIZE, Graph, Operand, Operator, Origin, Stage
+from ssdsl.model.products import forward_flops, gradient_flops, learning_operands
 from ssdsl.plan.plan import Index, Placement, Plan
 from ssdsl.plan.plan import State as Kept
 from ssdsl.record import Record
 from ssdsl.simulate.memory.state import StatePrecision
-from ssdsl.simulate.price.launch_time import causal_share
 
 T = TypeVar("T")
 
@@ -260,13 +260,8 @@ class Bounds:
         rates = [d.peak_flops(dtype) if d.processors > 1 else d.achievable_flops(dtype) for d in devices]
         if kernel.fused is not None:
             rates += [d.attention_flops(dtype) for d in devices]
-        forward = op.flops * causal_share(op) / max(rates)
-        learning = self.graph.learning
-        if not any(o.value in learning for o in op.outputs):
-            return forward, 0.0
-        # Backward has one product for each factor with a gradient: of x @ w, dx = dy @ w.T and dw = x.T @ dy.
-        factors = [i for i in op.inputs if not i.once][:2]
-        return forward, forward * kernel.backward_factor * sum(i.value in learning for i in factors)
+        backward = sum(flops for _, flops in gradient_flops(op, learning_operands(self.graph, op)))
+        return forward_flops(op) / max(rates), kernel.backward_factor * backward / max(rates)
 
     # -- memory --------------------------------------------------------------------------------------------------------
 

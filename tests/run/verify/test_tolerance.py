@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ssdsl.model.load.model import Model
+from ssdsl.record import replace
 from ssdsl.run.verify.compare import Comparison, Limit, compare, tensors
 from ssdsl.run.verify.error_growth import SingleDevice, growth_between, largest_of
 from ssdsl.run.verify.precision import RoundedScalars, computing_in, in_type, nudged, precision, real_of
@@ -235,6 +236,76 @@ def test_a_gradient_that_cancels_exactly_may_be_rounding_in_another_order() -> N
         assert [c.name for c in found if c.differs] == ["step 0 front.weight"] * differs
 
 
+class Shifted(torch.nn.Module):
+    """A shift whose gradient is a sum of tenths that cancel: no weight has a part in what is left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.front, self.shift = torch.nn.Linear(16, 16), torch.nn.Parameter(torch.randn(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tenths = x / 10
+        return self.front(tenths).tanh().square().mean() + (self.shift * tenths.sum(0)).sum()
+
+
+def shifted() -> Model:
+    """Whole numbers, which are no measured ones: they stay as they are where last digits are wrong."""
+    given = model(Shifted, torch.float64)
+    column = torch.tensor([1.0, 2.0, -3.0, 4.0, 7.0, -11.0, 3.0, -3.0] * 4, dtype=torch.float64)
+    return replace(given, batches=({"x": torch.stack([column.roll(n) for n in range(16)], 1)},))
+
+
+def test_a_sum_of_which_nothing_is_left_is_judged_by_its_addends() -> None:
+    """What is left has the digits of an order of addition: all runs of the single device have the same."""
+    device = SingleDevice(shifted(), Training(steps=1, optimizer="sgd", lr=0.1))
+    single, name = device.trained, "step 0 shift"
+    left = single.grads[0]["shift"]
+    assert 0 < left.abs().max() < 1e-14 and device.growth["gradient", name] < 1e-3 * left.abs().max()
+    for change, limit in ((2 * left, None), (left + 1e-9, Limit.GROWTH), (torch.zeros_like(left), Limit.ZERO)):
+        plan = copy.deepcopy(single)
+        plan.grads[0]["shift"] = change
+        found = compare(plan, single, device.growth_of_many, device.precision)
+        assert [(c.name, c.limit) for c in found if c.differs] == ([(name, limit)] if limit else [])
+
+
+def test_a_mistake_of_a_hundredth_is_found_beside_such_a_sum() -> None:
+    device = SingleDevice(shifted(), Training(steps=1, optimizer="sgd", lr=0.1))
+    for name in ("front.weight", "front.bias"):
+        plan = copy.deepcopy(device.trained)
+        plan.grads[0][name] *= 1.01
+        found = compare(plan, device.trained, device.growth_of_many, device.precision)
+        assert [c.name for c in found if c.differs] == [f"step 0 {name}"]
+
+
+def test_in_float64_of_a_model_in_float32_such_a_sum_is_judged_alike() -> None:
+    given = shifted()
+    lower = replace(
+        given, module=given.module.float(), batches=tuple({n: t.float() for n, t in b.items()} for b in given.batches)
+    )
+    device = SingleDevice(lower, Training(steps=1, optimizer="sgd", lr=0.1))
+    exact = device.exact
+    assert exact is not None
+    plan = copy.deepcopy(exact)
+    plan.grads[0]["shift"] *= 2
+    found = compare(plan, exact, device.exact_growth(exact, None))
+    assert not any(c.differs for c in found)
+
+
+def test_a_gradient_of_zeros_that_rounds_otherwise_has_no_infinite_error() -> None:
+    """An error relative to zero is none: the table names another tensor as the worst."""
+    given = model(Centred, torch.float64)
+    device = SingleDevice(given, Training(steps=1, optimizer="sgd", lr=0.1))
+    plan = copy.deepcopy(device.trained)
+    plan.grads[0]["front.weight"][3, 2] = 1e-18
+    found = compare(plan, device.trained, device.growth_of_many, device.precision)
+    (off,) = (c for c in found if c.name == "step 0 front.weight")
+    assert off.is_rounding and not off.differs and off.largest == 0
+    rows = [row for row in verdict_view(found).rows if row[0] == "gradients"]
+    assert math.inf not in rows[0] and rows[0][-1] != "step 0 front.weight"
+    alone = verdict_view((off,)).rows[0]
+    assert alone[4] == "rounding"
+
+
 def test_runs_that_are_not_finite_do_not_count() -> None:
     single = Trained((1.0,), ({"w": torch.tensor([1.0, math.inf])},), {}, {})
     nan = growth_between(single, Trained((math.nan,), ({"w": torch.tensor([math.nan, 2.0])},), {}, {}))
@@ -306,6 +377,40 @@ def test_tensors_that_are_all_rounding_are_named_apart() -> None:
     [gradients] = [row for row in view.rows if row[0] == "gradients"]
     assert "ignored" not in str(gradients[-1]) and gradients[-3] == 0.0
     assert "all rounding, as if zero in exact arithmetic: gradient step 0 ignored and step 1 ignored" in view.notes
+
+
+class Predicted(torch.nn.Module):
+    """A classifier that is so sure of the right class that its loss is zero; `scale` makes it less sure."""
+
+    def __init__(self, scale: float = 1e4) -> None:
+        super().__init__()
+        self.scale, self.head = scale, torch.nn.Linear(16, 16, bias=False)
+        torch.nn.init.eye_(self.head.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(self.head(x) * self.scale, x.argmax(1))
+
+
+@pytest.mark.parametrize(("scale", "notes"), [(1e5, 1), (1.0, 0)])
+def test_a_loss_of_zero_is_said_to_show_little(scale: float, notes: int) -> None:
+    given = model(lambda: Predicted(scale))
+    found = tuple(compared(given, SingleDevice(given, SGD).trained).values())
+    said = [n for n in verdict_view(found).notes if "a mistake may not show" in n]
+    assert [n.partition(";")[0] for n in said] == ["zero, up to rounding: loss step 0 and step 1"] * notes
+
+
+def test_gradients_of_zero_are_said_to_show_little() -> None:
+    class Flat(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = torch.nn.Linear(16, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.head(x) + 1e3).clamp(max=1.0).sum()
+
+    given = model(Flat)
+    found = tuple(compared(given, SingleDevice(given, SGD).trained).values())
+    assert any(n.startswith("zero, up to rounding: every gradient;") for n in verdict_view(found).notes)
 
 
 def test_both_parts_of_complex_numbers_are_compared() -> None:

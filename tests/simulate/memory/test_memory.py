@@ -9,7 +9,6 @@ from ssdsl.ir.function import Backward
 from ssdsl.model.graph import Origin
 from ssdsl.model.zoo import PARAMETERS, ZOO
 from ssdsl.plan.plan import Phase
-from ssdsl.record import replace
 from ssdsl.simulate.memory.memory import Inputs
 from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.report import Report
@@ -30,7 +29,7 @@ SCHEDULES = {
     "zero_bubble H=2": {"H": 2},
     "v_shaped": {},
 }
-EAGER = replace(cluster_of("a100x1024"), fuses=False)  # papers count what PyTorch keeps of each operator
+EAGER = cluster_of("a100x1024")  # papers count what PyTorch keeps of each operator
 schedules = pytest.mark.parametrize("name", SCHEDULES)
 
 

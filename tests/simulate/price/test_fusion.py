@@ -59,7 +59,7 @@ def test_on_gpus_attention_is_a_kernel_in_any_case() -> None:
         op = next(op for op in function.operators() if facts.operators[op.operator].row.fused is not None)
         return Computing(facts, Fusion(facts)).of_one(function, op, cluster_of(cluster).device(0))
 
-    assert attention("a100x1024,fuse=false") == attention("a100x1024")
+    assert attention("a100x1024,fuse=true") == attention("a100x1024")
 
 
 def test_what_a_kernel_writes_leaves_it() -> None:

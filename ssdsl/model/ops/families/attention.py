@@ -118,7 +118,8 @@ OPS = (
         windows=call_of("causal_attention_part", "query key value scale enable_gqa parts"),
         contraction=True,
         flops=flops_of_attention,
-        backward_factor=1.25,  # five products for the forward's two: scores are recomputed (FlashAttention, 2022)
+        factors=3,
+        backward_factor=1.25,  # five products in place of four: scores are recomputed (FlashAttention, 2022)
         fused=attention_part_saves,
     ),
     Op("aten::softmax", softmax, kernel=PartKernel(("self", "dim"), call_of("softmax_parts", OVER)), text=".softmax"),

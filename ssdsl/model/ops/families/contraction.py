@@ -96,6 +96,7 @@ OPS = (
     _op("vdot", "k, k -> _"),
     _op("_cdist_forward", cdist, fresh=False),
     _op("matmul", matmul, linear_in=("self", "other"), text="torch.matmul", projects=True),
-    _op("einsum", einsum, text="torch.einsum", fresh=False, projects=True),  # may return a view of an input
-    _op("bilinear", "... in0, ... in1, out in0 in1, out+? -> ... out"),
+    # may return a view of an input
+    _op("einsum", einsum, factors=None, text="torch.einsum", fresh=False, projects=True),
+    _op("bilinear", "... in0, ... in1, out in0 in1, out+? -> ... out", factors=3),
 )

@@ -58,6 +58,7 @@ OPS = (
         "ssdsl::attention_dropout",
         attention_dropout,
         contraction=True,
+        factors=3,
         backward_factor=1.25,
         fused=attention_part_saves,
         flops=flops_of_attention,
