@@ -16,7 +16,7 @@ from ssdsl.model.dims.analyse import Analysis, BoundCall
 from ssdsl.model.graph import Origin
 from ssdsl.model.load.batch import automatic
 from ssdsl.model.load.model import Model
-from ssdsl.model.ops.families.attention import attention, softmax
+from ssdsl.model.ops.families.attention import PER_GROUP, attention, softmax
 from ssdsl.model.ops.families.random import attention_dropout
 from ssdsl.model.ops.op import regroup
 from ssdsl.model.ops.registry import row
@@ -24,7 +24,7 @@ from ssdsl.model.ops.registry import row
 CAST = "aten::_to_copy"
 SPACE = ("depth", "height", "width", "length")
 IMAGE = ("channels", *SPACE, *(f"kernel_{word}" for word in SPACE))
-IN_GROUPS = {"heads": "heads_per_group"}  # the name of the second leaf, if a dimension has two
+IN_GROUPS = {"heads": PER_GROUP}  # the name of the second leaf, if a dimension has two
 FUSED = {"heads": "qkv", "ffn": "gate_up"}  # the factor in front of a dimension in a weight that fuses projections
 
 Names = Iterator[tuple[list[int], str]]  # leaves, and the name of the dimension that they make together
@@ -112,6 +112,7 @@ def _of_attention(n: _Naming) -> Names:
     for reading in n.found.readings:
         if row(reading.call).dims in (attention, attention_dropout):
             yield n.leaves(reading, "heads"), "heads"
+            yield n.leaves(reading, PER_GROUP), PER_GROUP
             yield from _positions(n, (n.leaves(reading, "s"), n.leaves(reading, "t")))
 
 
@@ -174,7 +175,7 @@ def _beside_heads(n: _Naming) -> Names:
     for axes in n.found.axes.values():
         for leaves in map(n.found.factors.leaves, axes):
             words = [n.names.get(leaf, "") for leaf in leaves]
-            if len(leaves) > 1 and set(words[:-1]) <= {"heads", "heads_per_group"}:
+            if len(leaves) > 1 and set(words[:-1]) <= {"heads", PER_GROUP}:
                 yield leaves[-1:], "head_dim"
 
 

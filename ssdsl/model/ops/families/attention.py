@@ -10,6 +10,8 @@ from ssdsl.model.ops.op import Collective, Op, PartKernel, call_of
 from ssdsl.model.ops.reader import Reader, TypedCall
 from ssdsl.record import replace
 
+PER_GROUP = "heads_per_group"  # heads of queries that share a head of keys
+
 
 def attention(call: TypedCall) -> Signature:
     """softmax(q k^T) v over any batch axes, the last of them the heads.
@@ -21,8 +23,8 @@ def attention(call: TypedCall) -> Signature:
     batch: list[Axis] = [*axes(len(q) - 3), free("heads")] if len(q) > 2 else []
     query, keys = _sequence(call)
     key_batch = [ONE if k[i] == 1 != q[i] else x for i, x in enumerate(batch)]
-    if call.argument("enable_gqa") and k[-3] != q[-3]:  # a group of query heads shares a key head: split by groups
-        batch = [*batch[:-1], (*free("heads"), *whole("in_group", q[-3] // k[-3]))]
+    if call.argument("enable_gqa") and k[-3] != q[-3]:  # a group of query heads shares a key head
+        batch = [*batch[:-1], (*free("heads"), Letter(PER_GROUP, size=q[-3] // k[-3]))]
         key_batch[-1] = free("heads")
     inside = whole("head_dim")
     rows = [[*batch, query, inside], [*key_batch, keys, inside], [*key_batch, keys, free("value_dim")]]
@@ -74,16 +76,17 @@ def _numbers(operator: Operator, operand: int) -> int:
 
 
 def _keys_merged(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    """For each row, the largest logarithm of a part's sum of exponentials; then the weighted output and its weight.
-    Heads that share a key head are rows too."""
-    fixed = (operator.dims[d] for axis in operator.inputs[0].axes[:-1] for d in axis if operator.dims[d].fixed)
-    rows = math.prod(d.size for d in fixed)
-    return Collective(rows, width=4), Collective(rows * (_numbers(operator, 2) + 1), width=4)
+    """For each row, the largest logarithm of a part's sum of exponentials; then the weighted output and its weight."""
+    return Collective(1, width=4), Collective(_numbers(operator, 2) + 1, width=4)
 
 
 def _keys_around(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    """Each part passes keys and values to the next, until all have seen them: parts - 1 times (ring attention)."""
-    return (Collective(_numbers(operator, 1) + _numbers(operator, 2), "exchange", overlaps=True),) * (parts - 1)
+    """Each part passes keys and values to the next, until all have seen them: parts - 1 times (ring attention). Heads
+    of queries that share a key pass it once."""
+    query, key = operator.inputs[:2]
+    shared = tuple(d for axis in query.axes[:-2] for d in axis if not key.carries(d))
+    numbers = _numbers(operator, 1) + _numbers(operator, 2)
+    return (Collective(numbers, "exchange", overlaps=True, lacks=shared),) * (parts - 1)
 
 
 def _keys_around_back(operator: Operator, parts: int) -> tuple[Collective, ...]:
