@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-BATCH, SEQ, WORDS, HIDDEN, SIZE = 4, 8, 48, 32, 4
+BATCH, SEQ, WORDS, HIDDEN, SIZE = 8, 8, 48, 32, 4
 Batch = dict[str, torch.Tensor]
 
 
@@ -77,3 +77,8 @@ def twelve() -> object:
 def unlike() -> object:
     """Layers with two and with four heads of keys: eight devices are two times two times two."""
     return net(("given", 8, 2), ("given", 8, 4))
+
+
+def apart() -> object:
+    """Six devices would be two times three for one layer, and three times two for the other."""
+    return net(("given", 6, 2), ("given", 6, 3))

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.dims.analyse import Analysis, BoundCall
+from ssdsl.model.dims.inner_names import PER_GROUP, factor_name
 from ssdsl.model.graph import Origin
 from ssdsl.model.load.batch import automatic
 from ssdsl.model.load.model import Model
-from ssdsl.model.ops.families.attention import PER_GROUP, attention, softmax
+from ssdsl.model.ops.families.attention import attention, softmax
 from ssdsl.model.ops.families.random import attention_dropout
 from ssdsl.model.ops.op import regroup
 from ssdsl.model.ops.registry import row
@@ -24,7 +25,6 @@ from ssdsl.model.ops.registry import row
 CAST = "aten::_to_copy"
 SPACE = ("depth", "height", "width", "length")
 IMAGE = ("channels", *SPACE, *(f"kernel_{word}" for word in SPACE))
-IN_GROUPS = {"heads": PER_GROUP}  # the name of the second leaf, if a dimension has two
 FUSED = {"heads": "qkv", "ffn": "gate_up"}  # the factor in front of a dimension in a weight that fuses projections
 
 Names = Iterator[tuple[list[int], str]]  # leaves, and the name of the dimension that they make together
@@ -40,8 +40,7 @@ def name_dims(model: Model, capture: Capture, found: Analysis) -> dict[int, str]
     for rule in RULES:
         for leaves, name in rule(naming):
             for depth, leaf in enumerate(leaves):
-                inner = IN_GROUPS.get(name) if depth == 1 else None
-                naming.names.setdefault(leaf, inner or (f"{name}_inner{depth}" if depth else name))
+                naming.names.setdefault(leaf, factor_name(name, depth))
     return naming.names
 
 

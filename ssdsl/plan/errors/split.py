@@ -1,6 +1,6 @@
 """Mistakes of `split`: of dimensions, of parts that do not divide them, and of indices that do not go together."""
 
-from math import prod
+from math import gcd, prod
 
 from ssdsl.lang.suggest import counted, either, joined, listed, suggest
 from ssdsl.model.graph import ROOT
@@ -50,6 +50,27 @@ class Division(Record):
         return f"{self.index} = {self.count}{f', {self.origin}' if self.origin else ''}"
 
 
+class Inside(Record):
+    """The dimensions inside of one that a statement splits, the outermost first, with their sizes; `given` are the
+    operators that it splits."""
+
+    given: str
+    dims: tuple[tuple[str, int], ...]
+
+    def lines(self, dim: str, size: int, cut: Division) -> str:
+        """The statements that cut the dimension and those inside of it into as many parts; empty if there are none."""
+        left, found = cut.count, list[tuple[str, int]]()
+        for name, positions in ((dim, size), *self.dims):
+            if (parts := gcd(left, positions)) > 1:
+                found.append((name, parts))
+            left //= parts
+        if left > 1:
+            return ""
+        words = [f"{cut.index}{'' if n == 0 else f'_{n + 1}'} = {parts}" for n, (_, parts) in enumerate(found)]
+        statements = zip((name for name, _ in found), words, strict=True)
+        return joined([f"`split {self.given} by {name} into {word}`" for name, word in statements], "and")
+
+
 class DoesNotDivide(Traced):
     """A dimension is cut into equal parts, so its size must be a multiple of their number.
 
@@ -62,8 +83,8 @@ class DoesNotDivide(Traced):
     code = "E0203"
     title = "cannot split `{dim}` into {cut.count} equal parts"
     label = "{cut}"
-    note = "{where}\n{what_it_is}"
-    help = "{change}\n{or_leave}\n{or_more}"
+    note = "{where}\n{what_it_is}\n{what_is_inside}"
+    help = "{change}\n{or_inside}\n{or_leave}\n{or_more}"
     dim: str
     cut: Division
     taken: tuple[Division, ...]  # the cuts that the dimension has already, the outermost first, if all are equal ones
@@ -72,6 +93,18 @@ class DoesNotDivide(Traced):
     paths: tuple[str, ...]
     has_others: bool  # whether the statement names operators that can be cut so
     statistics: int | None = None  # the parts of the batch with own statistics that would do, if the dimension is these
+    inside: Inside | None = None  # dimensions that the rest of an axis could cut
+
+    @property
+    def what_is_inside(self) -> str:
+        if self.inside is None:
+            return ""
+        return f"inside of it is {joined([f'`{name}` = {size}' for name, size in self.inside.dims], 'and')}"
+
+    @property
+    def or_inside(self) -> str:
+        lines = self.inside.lines(self.dim, self.left, self.cut) if self.inside is not None else ""
+        return f"or cut what is inside of it too: {lines}" if lines else ""
 
     @property
     def what_it_is(self) -> str:
@@ -117,9 +150,13 @@ class DoesNotDivide(Traced):
         if cut.along:
             return f"the number of devices along `{cut.index}`"
         if not self.taken:
-            return f"a divisor of {self.left}"
+            return f"a divisor of {self.left * self._inside(cut)}"
         others = [f"{c.index} = {c.count}" for c in (*self.taken, self.cut) if c is not cut]
-        return f"a number whose product with {joined(others, 'and')} divides {self.whole}"
+        return f"a number whose product with {joined(others, 'and')} divides {self.whole * self._inside(cut)}"
+
+    def _inside(self, cut: Division) -> int:
+        """The positions inside of each one, if the rest of an axis may cut these."""
+        return prod(size for _, size in self.inside.dims) if cut.is_axis and self.inside is not None else 1
 
     def _choices(self, cut: Division) -> list[int]:
         """The numbers of parts that go with the other cuts, the largest first.
@@ -127,7 +164,7 @@ class DoesNotDivide(Traced):
         Of batch = 8 with dp = 8 and m = 4: none for m, as 8 / 8 leaves 1; for dp the divisors of 8 / 4 = 2.
         """
         others = prod(c.count for c in (self.cut, *self.taken) if c is not cut)
-        size, rest = (self.left, 0) if cut is self.cut else divmod(self.whole, others)
+        size, rest = (self.left * self._inside(cut), 0) if cut is self.cut else divmod(self.whole, others)
         least = 1 if self.taken else 2
         wanted = cut.along or range(min(size, 4096), least - 1, -1)
         return [] if rest else [n for n in wanted if size % n == 0][:MOST_CHOICES]

@@ -2,6 +2,7 @@
 
 import math
 
+from ssdsl.model.dims.inner_names import PER_GROUP
 from ssdsl.model.dims.signature import ONE, Axis, Letter, Signature, Windowed, axes, combined, free, signature, whole
 from ssdsl.model.dims.window import Prefix
 from ssdsl.model.graph import Operator, Ref
@@ -9,8 +10,6 @@ from ssdsl.model.memory.saved_tensors import Saved, extra
 from ssdsl.model.ops.op import Collective, Op, PartKernel, call_of
 from ssdsl.model.ops.reader import Reader, TypedCall
 from ssdsl.record import replace
-
-PER_GROUP = "heads_per_group"  # heads of queries that share a head of keys
 
 
 def attention(call: TypedCall) -> Signature:
