@@ -295,3 +295,11 @@ def test_a_slip_in_the_name_of_an_axis(plan, line: str, warned: bool) -> None:
 def test_an_axis_that_the_devices_fix_is_in_use(plan) -> None:
     text = "mesh gpus(stage = 2)\nsplit model by batch into stages = 4\nassign model to gpus[stage = 0]\n"
     assert not plan.warnings(text)
+
+
+@pytest.mark.parametrize(("name", "today"), [("seq.1", "`seq.keys` or `seq`"), ("ffn.0", "`ffn` or `hidden`")])
+def test_a_numbered_name_leads_to_the_one_without_a_number(plan, name: str, today: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan(f'mesh gpus(tp = 2)\nsplit model by "{name}" into tp\nassign model to gpus\n')
+    (found,) = caught.value.diagnostics
+    assert found.text(found.help) == f"here it may be {today}"

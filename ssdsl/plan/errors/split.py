@@ -284,6 +284,7 @@ class NoSuchDimension(Traced):
     aliases: tuple[str, ...]  # named by `dim`
     theirs: tuple[str, ...] = ()  # names of axes that an input calls `dim`, behind one that calls them so
     may_lack: bool = True  # whether the statement may say that a model need not have it
+    marked: tuple[str, ...] = ()  # names such as `seq.keys`, which tell two dimensions of one operator apart
 
     @property
     def has(self) -> str:
@@ -291,7 +292,12 @@ class NoSuchDimension(Traced):
 
     @property
     def change(self) -> str:
-        theirs, words = (tuple(n for n in names if n in self.known) for names in (self.theirs, alike(self.dim)))
+        base, _, number = self.dim.rpartition(".")
+        before = (
+            base if number.isdigit() else self.dim
+        )  # two of one name had numbers, which the name alone may not need
+        theirs, words = (tuple(n for n in names if n in self.known) for names in (self.theirs, alike(before)))
+        words = (*(name for name in self.marked if name.rpartition(".")[0] == base), *words)
         if theirs:
             return f"here it is {either(theirs)}"
         found = f"here it may be {either(words)}" if words else suggest(self.dim, (*self.known, *self.aliases))
@@ -316,9 +322,9 @@ class Contradiction(Conflict):
     """Two statements give one operator's index different meanings.
 
     An index is added once: two splits into `tp` must cut the same dimension into as many parts. An analysis names the
-    dimensions, and may name them otherwise than a paper: between the two matrices of a low-rank adapter `ffn` is the
-    rank, and the width between two adapters is `hidden`. `ssdsl show PLAN dims` lists them with sizes, and `dim inner =
-    model["h.*.rise.b"].hidden` gives one a name of its own.
+    dimensions, and may name them otherwise than a paper: of three layers in a row, the widths between them are `ffn`
+    and `hidden`. `ssdsl show PLAN dims` lists them with sizes, and `dim inner = model["h.*.rise"].hidden` gives one a
+    name of its own.
     """
 
     code = "E0205"

@@ -252,12 +252,11 @@ def base_name(ctx: Context, dim: Dim) -> str:
 def no_such_dimension(ctx: Context, name: nodes.Word, operators: frozenset[str]) -> NoSuchDimension:
     """The mistake of a name that no operator has, with the names that they have, the most frequent first."""
     dims = (dim for op in ctx.model.ordered(operators) if op.stage is Stage.COMPUTE for dim in op.dims)
-    own = (dim for dim in dims if dim.size > 1 and (dim.window is None or dim.beside is not None))
+    own = tuple(dim for dim in dims if dim.size > 1 and (dim.window is None or dim.beside is not None))
     times = Counter(starred(base_name(ctx, dim)) for dim in own)
     known = tuple(word for word, _ in times.most_common())
-    return NoSuchDimension(
-        name.span, name.text, known, tuple(ctx.facts.aliases), tuple(dict.fromkeys(_called(ctx, name.text)))
-    )
+    theirs, marked = dict.fromkeys(_called(ctx, name.text)), dict.fromkeys(d.name for d in own if d.beside is not None)
+    return NoSuchDimension(name.span, name.text, known, tuple(ctx.facts.aliases), tuple(theirs), marked=tuple(marked))
 
 
 def _called(ctx: Context, name: str) -> Iterator[str]:
