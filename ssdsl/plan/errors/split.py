@@ -52,10 +52,11 @@ class Division(Record):
 
 class Inside(Record):
     """The dimensions inside of one that a statement splits, the outermost first, with their sizes; `given` are the
-    operators that it splits."""
+    operators that it splits, `by` is the operator that takes the dimensions apart, with its line."""
 
     given: str
     dims: tuple[tuple[str, int], ...]
+    by: str = ""
 
     def lines(self, dim: str, size: int, cut: Division) -> str:
         """The statements that cut the dimension and those inside of it into as many parts; empty if there are none."""
@@ -99,12 +100,20 @@ class DoesNotDivide(Traced):
     def what_is_inside(self) -> str:
         if self.inside is None:
             return ""
-        return f"inside of it is {joined([f'`{name}` = {size}' for name, size in self.inside.dims], 'and')}"
+        words = [f"`{name}` = {size}" for name, size in self.inside.dims]
+        axis = prod(size for _, size in self.inside.dims) * self.whole
+        by = f": {self.inside.by} takes an axis of {axis} apart" if self.inside.by else ""
+        return f"inside of it is {joined(words, 'and')}{by}"
 
     @property
     def or_inside(self) -> str:
-        lines = self.inside.lines(self.dim, self.left, self.cut) if self.inside is not None else ""
-        return f"or cut what is inside of it too: {lines}" if lines else ""
+        if self.inside is None:
+            return ""
+        lines, (name, size) = self.inside.lines(self.dim, self.left, self.cut), self.inside.dims[0]
+        cuts = (*self.taken, self.cut)
+        if size % prod(c.count for c in cuts) == 0:
+            lines = f"`split {self.inside.given} by {name} into {', '.join(f'{c.index} = {c.count}' for c in cuts)}`"
+        return f"or cut what is inside of it: {lines}" if lines else ""
 
     @property
     def what_it_is(self) -> str:
@@ -293,9 +302,7 @@ class NoSuchDimension(Traced):
     @property
     def change(self) -> str:
         base, _, number = self.dim.rpartition(".")
-        before = (
-            base if number.isdigit() else self.dim
-        )  # two of one name had numbers, which the name alone may not need
+        before = base if number.isdigit() else self.dim  # a number told two apart that have one name
         theirs, words = (tuple(n for n in names if n in self.known) for names in (self.theirs, alike(before)))
         words = (*(name for name in self.marked if name.rpartition(".")[0] == base), *words)
         if theirs:

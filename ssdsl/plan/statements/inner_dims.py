@@ -11,9 +11,9 @@ An operator without the inner dimension computes the same on the devices that di
 gradient of a weight is summed over the copies, as over any axis along which a weight is whole.
 """
 
-import itertools
 import math
 from collections.abc import Iterator
+from itertools import pairwise, takewhile
 
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.plan.context import Context
@@ -26,7 +26,7 @@ def sizes_left(facts: Facts, op: Operator, at: int, before: str = "") -> list[in
     """The distinct sizes of the parts of a dimension, as it is cut so far, or by the indices in front of `before`: 768
     cut into 3 and 2 leaves 128."""
     sizes = [op.dims[at].size]
-    for index in itertools.takewhile(lambda i: i.name != before, facts.of(op.name).indices):
+    for index in takewhile(lambda i: i.name != before, facts.of(op.name).indices):
         if index.dim == at:
             equal = (n for size in sizes for n in (-(-size // index.count), size // index.count))
             sizes = list(dict.fromkeys(index.sizes or equal))
@@ -71,6 +71,19 @@ def _digits(ctx: Context, op: Operator, at: int | None, cls: int, whole: int, co
         if (found := _digits(ctx, op, place, inner, inside[inner], count // here)) is not None:
             kept = found if place is None or not op.dims[place].fixed else [(None, found[0][1]), *found[1:]]
             return [(at, here), *kept]
+    return None
+
+
+def taken_apart_by(graph: Graph, cls: int) -> Operator | None:
+    """The first operator that takes a dimension and the one inside of it apart: one of its tensors has both as one
+    axis, another one does not."""
+    inside = graph.inner[cls]
+    for op in graph.operators:
+        axes = [[op.dims[d].cls for d in axis] for o in (*op.inputs, *op.outputs) for axis in o.axes]
+        together = [any(one == cls and other in inside for one, other in pairwise(axis)) for axis in axes]
+        alone = (cls in axis or (axis[:1] and axis[0] in inside) for axis in axes)
+        if any(together) and any(a and not t for a, t in zip(alone, together, strict=True)):
+            return op
     return None
 
 

@@ -28,7 +28,14 @@ from ssdsl.plan.eval.values import StateOf
 from ssdsl.plan.facts import SplitIndex, Uncut
 from ssdsl.plan.model_index import DimPlaces, Places
 from ssdsl.plan.plan import Index
-from ssdsl.plan.statements.inner_dims import counts_statistics, in_digits, inside_of, of_inner_alone, sizes_left
+from ssdsl.plan.statements.inner_dims import (
+    counts_statistics,
+    in_digits,
+    inside_of,
+    of_inner_alone,
+    sizes_left,
+    taken_apart_by,
+)
 from ssdsl.plan.statements.parts import Cutting, SplitParts, cuttings
 from ssdsl.plan.statements.shard import shard
 from ssdsl.record import Record, replace
@@ -416,7 +423,9 @@ def _not_so(
     along = () if is_axis else tuple(sorted(sizes - {parts.count}))
     division = Division(index, parts.pieces, parts.origin, is_axis, along, in_chunks=parts.pieces != parts.count)
     statistics = _statistics(ctx, op.dims[at], prod(c.count for c in (division, *taken)))
-    inside = Inside(written(s.operators, POST, "model"), tuple(inside_of(ctx, op, at)))
+    apart = taken_apart_by(ctx.model.graph, op.dims[at].cls) if inside_of(ctx, op, at) else None
+    by = f"`{apart.kind}` ({apart.source})" if apart is not None else ""
+    inside = Inside(written(s.operators, POST, "model"), tuple(inside_of(ctx, op, at)), by)
     is_counted = statistics is None and not division.in_chunks and op.dims[at].cls not in ctx.model.graph.windowed
     return DoesNotDivide(
         s.dim.span,
