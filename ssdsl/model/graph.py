@@ -8,9 +8,11 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ssdsl.model.constant import Constant
+from ssdsl.model.dims.inner_names import next_inside
 from ssdsl.model.dims.window import Window
 from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.memory.storage import Storage, aliases
@@ -362,6 +364,18 @@ class Graph:
                 pair = first(dim.cls), first(op.dims[dim.window.of].cls)  # type: ignore[union-attr]
                 found[max(pair)] = min(pair)
         return {cls: first(cls) for cls in list(found)}
+
+    @cached_property
+    def inner(self) -> dict[int, dict[int, int]]:
+        """For each class of dimensions those of the next finer pieces of the same axes, with their sizes:
+        `heads_per_group` for `heads`, `batch_inner1` for `batch`."""
+        found: dict[int, dict[int, int]] = {}
+        for value in self.values.values():
+            for axis, sizes in zip(value.factors, value.sizes, strict=True):
+                for (cls, _), (other, size) in pairwise(zip(axis, sizes, strict=True)):
+                    if self.dim_names.get(other) == next_inside(self.dim_names.get(cls, "")):
+                        found.setdefault(cls, {})[other] = size
+        return found
 
     @cached_property
     def learning(self) -> frozenset[str]:

@@ -119,8 +119,8 @@ def _axis_mistake(placement: Placement, op: Operator, index: Index, mesh: Mesh) 
     name, size = op.module, dict(mesh.axes)[index.name]
     if index.name in dict(placement.fixed) and size > 1:
         return SplitAndFixed(placement.span, name, index.name, first=index.span)
-    if index.count != size:
-        return CountMismatch(index.span, index.name, index.count, mesh.name, size, name, first=mesh.span)
+    if index.devices != size:
+        return CountMismatch(index.span, index.name, index.devices, mesh.name, size, name, first=mesh.span)
     return None
 
 

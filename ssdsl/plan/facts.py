@@ -184,7 +184,7 @@ class Facts:
         if key not in self._counts:
             records = self.distinct(self.numbers(operators)).values()
             self._counts[key] = max(
-                (i.count for record in records for i in record.indices if i.name == name), default=0
+                (i.devices for record in records for i in record.indices if i.name == name), default=0
             )
         return self._counts[key]
 

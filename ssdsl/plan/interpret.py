@@ -11,6 +11,7 @@ from ssdsl.model.ops.reader import placed_dims
 from ssdsl.plan.check import check, warnings
 from ssdsl.plan.context import Context, begin
 from ssdsl.plan.declarations import never_used
+from ssdsl.plan.divide_axes import divide_axes
 from ssdsl.plan.errors.names import CallsTooDeep, UnknownParam
 from ssdsl.plan.errors.parts import UnknownCount
 from ssdsl.plan.facts import Facts
@@ -95,7 +96,7 @@ def context_without_errors(
 
 
 def plan_of(ctx: Context) -> Plan:
-    """The facts as a plan. Indices of one part are dropped."""
+    """The facts as a plan. Indices of one part are dropped, and axes are divided where digits of them are cut."""
     facts, model = ctx.facts, ctx.model
     cut: dict[int, OpPlan] = {}  # by record: the same without indices of one part
     known: dict[tuple[int, int], OpPlan] = {}  # by record and kind of call
@@ -107,7 +108,7 @@ def plan_of(ctx: Context) -> Plan:
                     own = cut[id(record)] = _in_parts(record)
                 finished = known[key] = _finished(facts, model.operators[name], own)
             operators[name] = finished
-    return Plan(
+    plan = Plan(
         graph=model.graph,
         meshes=tuple(facts.meshes.values()),
         params=facts.params,
@@ -116,6 +117,7 @@ def plan_of(ctx: Context) -> Plan:
         clocks=tuple(facts.clocks),
         shards=tuple(facts.shards),
     )
+    return divide_axes(plan)
 
 
 def _in_parts(record: OpPlan) -> OpPlan:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from math import prod
 
 from ssdsl.model.graph import Graph
 from ssdsl.plan.regions import Regions, lengths_of, parts_of
@@ -25,12 +26,25 @@ class Mesh:
     span: Span | None = field(default=None, compare=False)
 
 
+class Digit(Record):
+    """A digit of the number of a device along an axis of `size` devices: an index of `count` parts has the part
+    `number // stride % count`."""
+
+    stride: int
+    size: int
+
+
 @dataclass(frozen=True, slots=True)
 class Index:
     """One cut of an operator by `split`: its dimension number `dim` is cut into `count` parts; `name` is the index.
 
     `at` says which positions each part has; None if the parts are equal runs in order. `also` is another dimension that
     is cut alike, such as the keys of the queries.
+
+    While a plan is read, the parts may be a `digit` of the number of a device: `split model by heads into tp` with tp =
+    4 and two heads of keys gives operators the digit with stride 2 of `heads`, and if they have `heads_per_group`, the
+    one with stride 1 of that. A finished plan has axes for digits (`divide_axes.py`). Parts of unequal sizes are then
+    on the axis `name` and on the `inner` ones together, the last innermost.
 
     `outside` is 1 in a plan. The lowering gives it to operators that lack some outer indices of their neighbours, and
     must have the same parts: it is the product of those indices' parts. If `dp = 2, m = 4` cut 16 rows, part 0 of an
@@ -44,6 +58,13 @@ class Index:
     at: Regions | None = None
     also: int | None = None
     outside: int = 1
+    digit: Digit | None = None
+    inner: tuple[str, ...] = ()
+
+    @property
+    def devices(self) -> int:
+        """The parts of the index as a statement says it: the devices along the axis, if it has a digit of these."""
+        return self.count if self.digit is None else self.digit.size
 
     @property
     def sizes(self) -> tuple[int, ...] | None:
@@ -197,12 +218,25 @@ NOTHING = OpPlan()
 AHEAD = 2  # the default of `prefetch`
 
 
+class DividedAxis(Record):
+    """An axis that a mesh has as several, the outermost first, because dimensions are too short for all of it."""
+
+    mesh: str
+    name: str
+    axes: tuple[tuple[str, int], ...]
+
+    @property
+    def size(self) -> int:
+        """The number of devices along it."""
+        return prod(n for _, n in self.axes)
+
+
 class Plan(Record):
     """All facts of a script about a graph. Each fact has the span of its statement.
 
     `operators` has the records of operators, in the order of the graph, without empty ones. Only operators of stage
     COMPUTE have a place; constants and data operators run wherever their consumers are. `params` are the values that
-    hold: those of `--set`, else the defaults.
+    hold: those of `--set`, else the defaults. `divided` are the axes in the place of which meshes have others.
     """
 
     graph: Graph
@@ -212,6 +246,7 @@ class Plan(Record):
     orders: tuple[Order, ...] = ()
     clocks: tuple[ClockOrder, ...] = ()
     shards: tuple[StateShard, ...] = ()
+    divided: tuple[DividedAxis, ...] = ()
 
     def of(self, operator: str) -> OpPlan:
         """The record of an operator; `NOTHING` if the plan says nothing of it."""
@@ -249,7 +284,4 @@ class Plan(Record):
     def devices(self) -> int:
         """The number of devices that the plan needs."""
         last = self.meshes[-1]
-        size = 1
-        for _, n in last.axes:
-            size *= n
-        return last.first + size
+        return last.first + prod(n for _, n in last.axes)

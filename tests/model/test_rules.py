@@ -122,13 +122,14 @@ def splits(operator: Operator, draw: random.Random) -> Iterator[tuple[Split, ...
             for in_space in (True, False):
                 if in_space or not operator.dims[d].combined:
                     yield (split("c", d, operator.dims[d].size // count, count, in_space),)
-    windowed = {dim.window.of for dim in operator.dims if dim.window is not None}
+    windows = [{d, dim.window.of} for d, dim in enumerate(operator.dims) if dim.window is not None]
     for _ in range(SAMPLES if free else 0):
         left = {d: operator.dims[d].size for d in free}
         cuts = []
         for number in range(draw.randint(2, 3)):
-            d = draw.choice(free)
-            again = d in windowed and left[d] < operator.dims[d].size
+            d = draw.choice(free)  # of dimensions that windows join, one is cut, and once
+            joined = set[int]().union(*(pair for pair in windows if d in pair))
+            again = any(left[e] < operator.dims[e].size for e in joined if e in left)
             if not again and (choices := divisors(left[d])):
                 count = draw.choice(choices)
                 left[d] //= count

@@ -336,3 +336,11 @@ def test_where_no_near_number_divides_the_sizes_are_the_help(
         assert not warned(then), "the help works"
         (left,) = warned("where possible")
         assert f"`into tp {then}`" in left.text(left.help)
+
+
+@pytest.mark.parametrize(("name", "today"), [("seq.1", "`seq.keys` or `seq`"), ("ffn.0", "`ffn` or `hidden`")])
+def test_a_numbered_name_leads_to_the_one_without_a_number(plan, name: str, today: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan(f'mesh gpus(tp = 2)\nsplit model by "{name}" into tp\nassign model to gpus\n')
+    (found,) = caught.value.diagnostics
+    assert found.text(found.help) == f"here it may be {today}"

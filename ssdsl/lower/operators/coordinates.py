@@ -15,14 +15,15 @@ from ssdsl.plan.regions import Regions, Run, parts_of
 
 def coordinate_of(index: Index, submesh: Submesh) -> Coordinate:
     """The coordinate of an index: an axis, if the mesh has one of its name (parts lie on devices), or a time."""
-    return Axis(index.name) if any(name == index.name for name, _ in submesh.axes) else Time(index.name)
+    axes = {name for name, _ in submesh.axes}
+    return Axis(index.name, index.inner) if axes.issuperset((index.name, *index.inner)) else Time(index.name)
 
 
 def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Split, ...]:
     """The splits of an operator. Several indices on one dimension cut it one inside the other, the first outermost.
 
     For 16 rows and `dp = 2, m = 4` the digits are `row // 8 % 2` and `row // 2 % 4`. If the parts of several axes are
-    regions, they are one split of all these axes together.
+    regions, they are one split of all these axes together; so are those of one index over several axes.
     """
     left = {d: dim.size for d, dim in enumerate(operator.dims)}
     splits = []
@@ -33,8 +34,9 @@ def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Sub
             continue
         left[index.dim] //= index.count * index.outside  # `outside`: parts of outer indices that this operator lacks
         coordinate = coordinate_of(index, submesh)
-        stride = left[index.dim] if index.at is None else 1
-        splits.append(Split(coordinate, index.dim, stride, index.count, index.at, index.also))
+        at = parts_of((left[index.dim],) * index.count) if index.inner and index.at is None else index.at
+        stride = left[index.dim] if at is None else 1
+        splits.append(Split(coordinate, index.dim, stride, index.count, at, index.also))
     return tuple(splits)
 
 
@@ -43,7 +45,7 @@ def are_joined(operator: Operator, indices: Sequence[Index], submesh: Submesh) -
     because operators read windows of them or they differ in size."""
     if len(indices) < 2 or not all(isinstance(coordinate_of(i, submesh), Axis) for i in indices):
         return False
-    if any(i.also is not None or i.outside > 1 or any(len(runs) > 1 for runs in i.at or ()) for i in indices):
+    if any(i.also is not None or i.inner or i.outside > 1 or any(len(r) > 1 for r in i.at or ()) for i in indices):
         return False
     dim = indices[0].dim
     windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == dim]

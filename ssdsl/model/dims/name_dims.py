@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.dims.analyse import Analysis, BoundCall
+from ssdsl.model.dims.inner_names import PER_GROUP, factor_name
 from ssdsl.model.graph import Origin
 from ssdsl.model.load.batch import automatic
 from ssdsl.model.load.model import Model
@@ -24,7 +25,6 @@ from ssdsl.model.ops.registry import row
 CAST = "aten::_to_copy"
 SPACE = ("depth", "height", "width", "length")
 IMAGE = ("channels", *SPACE, *(f"kernel_{word}" for word in SPACE))
-IN_GROUPS = {"heads": "heads_per_group"}  # the name of the second leaf, if a dimension has two
 FUSED = {"heads": "qkv", "ffn": "gate_up"}  # the factor in front of a dimension in a weight that fuses projections
 
 Names = Iterator[tuple[list[int], str]]  # leaves, and the name of the dimension that they make together
@@ -40,26 +40,48 @@ def name_dims(model: Model, capture: Capture, found: Analysis) -> dict[int, str]
     for rule in RULES:
         for leaves, name in rule(naming):
             for depth, leaf in enumerate(leaves):
-                inner = IN_GROUPS.get(name) if depth == 1 else None
-                naming.names.setdefault(leaf, inner or (f"{name}_inner{depth}" if depth else name))
+                naming.names.setdefault(leaf, factor_name(name, depth))
     return naming.names
 
 
 class _Naming:
-    """A model's readings, and the names given so far. `given` are the weights; `weights` are these and casts and views
-    of them."""
+    """A model's readings, and the names given so far. `given` are the weights; `weights` are these and what takes the
+    place of one: casts and views, and a weight that is divided by its norm or has a product of two small ones added.
+    `of_weights` are the calls that compute these."""
 
     def __init__(self, model: Model, capture: Capture, found: Analysis, names: dict[int, str]) -> None:
         self.model, self.capture, self.found, self.names = model, capture, found, names
         self.given = [name for name, origin in capture.origins.items() if origin is Origin.WEIGHT]
         self.weights = set(self.given)
-        for call in capture.calls:
-            if self.weights.issuperset(call.refs() or ("",)) and (call.target.name() == CAST or row(call).regroups):
-                self.weights.update(call.outputs)
+        self.of_weights = self._find_weights()
         self.computed = {o for reading in found.readings for o in reading.call.outputs} | set(model.axes)
         self.taken = {name for axes in model.axes.values() for name in axes}
         self.pixels = {leaf for leaves, _ in _of_letters(*SPACE)(self) if len(leaves) == 1 for leaf in leaves}
         self.vocabularies = [r.slots["vocab"].factors for r in found.readings if self.looks_up(r)]
+
+    def _find_weights(self) -> frozenset[str]:
+        """Adds to `weights` what is computed of weights, buffers and constants alone, element by element, and has the
+        shape of one of the weights that it is computed of; returns the names of the calls that it follows from."""
+        capture = self.capture
+        known = (Origin.WEIGHT, Origin.BUFFER, Origin.CONSTANT)
+        alone = {name for name, origin in capture.origins.items() if origin in known}
+        behind: dict[str, frozenset[str]] = {}  # by value that is alone: the calls that it follows from
+        found = frozenset[str]()
+        for call in capture.calls:
+            refs = call.refs()
+            if not refs or not alone.issuperset(refs):
+                continue
+            alone.update(call.outputs)
+            calls = frozenset((call.name,)).union(*(behind.get(r, ()) for r in refs))
+            behind |= dict.fromkeys(call.outputs, calls)
+            shapes = {capture.tensors[r].shape for r in refs if r in self.weights}
+            like = [o for o in call.outputs if o in capture.tensors and capture.tensors[o].shape in shapes]
+            if shapes and (call.target.name() == CAST or row(call).regroups):
+                self.weights.update(call.outputs)
+            elif like and not row(call).contraction:
+                self.weights.update(like)
+                found |= calls
+        return found
 
     def looks_up(self, reading: BoundCall) -> bool:
         """Whether it is an embedding of an input or of computed indices, not of constant positions."""
@@ -112,6 +134,7 @@ def _of_attention(n: _Naming) -> Names:
     for reading in n.found.readings:
         if row(reading.call).dims in (attention, attention_dropout):
             yield n.leaves(reading, "heads"), "heads"
+            yield n.leaves(reading, PER_GROUP), PER_GROUP
             yield from _positions(n, (n.leaves(reading, "s"), n.leaves(reading, "t")))
 
 
@@ -174,8 +197,20 @@ def _beside_heads(n: _Naming) -> Names:
     for axes in n.found.axes.values():
         for leaves in map(n.found.factors.leaves, axes):
             words = [n.names.get(leaf, "") for leaf in leaves]
-            if len(leaves) > 1 and set(words[:-1]) <= {"heads", "heads_per_group"}:
+            if len(leaves) > 1 and set(words[:-1]) <= {"heads", PER_GROUP}:
                 yield leaves[-1:], "head_dim"
+
+
+def _of_products(n: _Naming) -> Names:
+    """Names heads of attention without a softmax: what two activations and their product have (linear attention, and
+    states of recurrent layers), and a projection makes as the outer one of several factors."""
+    outer = {leaf for name in n.given for axis in n.found.axes[name] for leaf in n.found.factors.leaves(axis)[:-1]}
+    for reading in n.found.readings:
+        operands = (*reading.inputs, *reading.outputs)
+        if row(reading.call).contraction and len(operands) == 3 and not any(n.is_weight(o[0]) for o in operands):
+            shared = set.intersection(*({slot for axis in axes for slot in axis} for _, axes, _ in operands))
+            leaves = (leaf for letter in reading.slots if letter in shared for leaf in n.leaves(reading, letter))
+            yield from (([leaf], "heads") for leaf in leaves if leaf in outer)
 
 
 def _in_front(n: _Naming) -> Names:
@@ -190,13 +225,33 @@ def _in_front(n: _Naming) -> Names:
 
 
 def _of_experts(n: _Naming) -> Names:
-    """Names the letters of a product that the weight, the activation and the result have: each expert has a weight."""
+    """Names the letters of a product that the weight, the activation and the result have: each expert has a weight.
+    Groups of a convolution are no experts."""
     for reading in n.found.readings:
         weights = [i for i in reading.inputs if n.is_weight(i[0])]
         if row(reading.call).contraction and len(weights) == 1 and len(reading.inputs) > 1:
             operands = (*reading.inputs, *reading.outputs)
             shared = set.intersection(*({slot for axis in axes for slot in axis} for _, axes, _ in operands))
-            yield from ((n.leaves(reading, letter), "experts") for letter in reading.slots if letter in shared)
+            mine = (letter for letter in reading.slots if letter in shared and letter.rstrip("'") not in IMAGE)
+            yield from ((n.leaves(reading, letter), "experts") for letter in mine)
+
+
+def _of_ranks(n: _Naming) -> Names:
+    """Names the dimension between two projections beside a third, from what the first reads to what the second makes,
+    if it is narrower than both ends: the rank of a low-rank adapter (Hu et al., LoRA, 2021)."""
+    ends: dict[int, list[tuple[frozenset[int], frozenset[int]]]] = {}
+    for reading in filter(n.projects, n.found.readings):
+        given, result = n.all(reading, reading.inputs), n.all(reading, reading.outputs)
+        pair = frozenset(given - result), frozenset(result & n.all(reading, reading.inputs[1:]))
+        for leaf in pair[0] | pair[1]:
+            ends.setdefault(leaf, []).append(pair)
+    direct = {pair for pairs in ends.values() for pair in pairs}
+    for leaf, pairs in ends.items():
+        into = [summed for summed, made in pairs if made == {leaf}]
+        out = [made for summed, made in pairs if summed == {leaf}]
+        wide = min((n.size([*end]) for end in (*into, *out)), default=0)
+        if n.size([leaf]) < wide and any((one, other) in direct for one in into for other in out):
+            yield [leaf], "rank"
 
 
 def _between_projections(n: _Naming) -> Names:
@@ -204,7 +259,7 @@ def _between_projections(n: _Naming) -> Names:
 
     No projection has two dimensions called `ffn`, so a split by it cuts the first projection by its results and the
     second by its summed dimension (Megatron-LM, 2019). Dimensions of few projections come first: one that all layers
-    have is the stream between them, `hidden`.
+    have is the stream between them, `hidden`. Of two that are left, the wider one is `ffn`.
     """
     users: dict[int, list[int]] = {}
     made, summed, barred, streams = set[int](), set[int](), set[int](), set[int]()
@@ -216,11 +271,12 @@ def _between_projections(n: _Naming) -> Names:
             streams |= _twice(n, reading)
             for leaf in sorted(given | result):
                 users.setdefault(leaf, []).append(number)
-        elif row(reading.call).dims is not regroup:
+        elif row(reading.call).dims is not regroup and reading.call.name not in n.of_weights:
             barred |= _not_passed(n, reading, given, result)
     free = [leaf for leaf in users if leaf in made & summed and leaf not in barred | set(n.names)]
     cut: set[int] = set()  # the projections that have a dimension called `ffn` already
-    for leaf in sorted((leaf for leaf in free if leaf not in streams), key=lambda leaf: len(users[leaf])):
+    order = {leaf: (len(users[leaf]), -n.size([leaf])) for leaf in free if leaf not in streams}
+    for leaf in sorted(order, key=order.__getitem__):
         if not cut & set(users[leaf]):
             cut |= set(users[leaf])
             yield [leaf], "ffn"
@@ -270,10 +326,12 @@ RULES = (  # the strongest first
     _of_attention,
     _of_tables,
     _of_softmax,
+    _of_products,
     _of_letters("heads", "hidden", "head_dim", "experts"),
     _of_values,
     _beside_heads,
     _of_experts,
+    _of_ranks,
     _between_projections,
     _in_front,
     _of_letters(*IMAGE),

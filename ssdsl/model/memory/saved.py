@@ -92,9 +92,8 @@ def collectives(reader: Reader, kernel: PartKernel, parts: int, *, back: bool) -
         yield from (LocalCollective(e.what, e.bytes_at(shapes)) for e in (found.backward if back else found.forward))
         return
     first = operator.inputs[0]
-    dims = [operator.dims[d] for axis in first.axes for d in axis]
-    sizes = [reader.sizes[d] for axis in first.axes for d in axis]
-    each = math.prod(n for n, d in zip(sizes, dims, strict=True) if not d.combined and not d.fixed)
+    free = [d for axis in first.axes for d in axis if not operator.dims[d].combined and not operator.dims[d].fixed]
     itemsize = graph.values[first.value].itemsize
     for c in given(operator, parts) if callable(given) else given:
+        each = math.prod(reader.sizes[d] for d in free if d not in c.lacks)
         yield LocalCollective(c.kind, c.numbers * each * max(itemsize, c.width), c.overlaps)

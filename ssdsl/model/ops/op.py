@@ -41,15 +41,16 @@ class Collective(Record):
     """A collective in the kernel of a part, among the parts along the split axis.
 
     `numbers`: the elements that it sends for each element of the dimensions of the kernel's first tensor that are
-    neither fixed nor combined: 2, if [tokens, vocabulary] logits send a sum and a target for each token. An element has
-    the bytes of that tensor's, but at least `width`: 4, if a kernel adds up bfloat16 numbers in float32. `overlaps`:
-    the kernel computes meanwhile.
+    neither fixed nor combined: 2, if [tokens, vocabulary] logits send a sum and a target for each token. What is sent
+    `lacks` some of these dimensions: a key has no `heads_per_group`. An element has the bytes of that tensor's, but at
+    least `width`: 4, if a kernel adds up bfloat16 numbers in float32. `overlaps`: the kernel computes meanwhile.
     """
 
     numbers: int
     kind: str = "all_reduce"
     width: int = 1
     overlaps: bool = False
+    lacks: tuple[int, ...] = ()
 
 
 Collectives = tuple[Collective, ...] | Callable[[Operator, int], tuple[Collective, ...]]  # for a number of parts

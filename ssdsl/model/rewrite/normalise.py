@@ -5,7 +5,9 @@ its own, and the count is that of the whole batch.
 
 Slices of fused projections become parts of an axis made of two: `qkv[..., :n]`, `qkv[..., n : 2 * n]` and
 `qkv[..., 2 * n :]` are three parts of an axis of 3 n elements. As a reshape and `select`, the axis of the weight is
-[3, heads, head_dim], as in models that reshape it themselves, and the heads can be split. Each buffer that the forward
+[3, heads, head_dim], as in models that reshape it themselves, and the heads can be split. Every n-th row of a batch,
+`x[0::2]` and `x[1::2]` for the two answers of each question, is a position of an axis that is made of two, too: a part
+with whole pairs has both. Each buffer that the forward
 changes gets an operator that makes its new value: a program writes a buffer where that is computed, and the value
 counts from the next step on.
 """
@@ -113,13 +115,30 @@ def _statistics(call: CapturedCall) -> dict[str, str]:
 
 
 def take_apart(capture: Capture) -> list[CapturedCall]:
-    """The calls with equal slices of a projection's result written as `reshape` and `select`."""
+    """The calls with equal slices of a projection's result, and strided ones of rows, written as `reshape` and
+    `select`."""
     fused = set(_fused(capture))
     calls: list[CapturedCall] = []
     for call in capture.calls:
         is_part = call.kind == "slice" and not fused.isdisjoint(call.refs())
-        calls.extend(_part(call, capture) if is_part else [call])
+        calls.extend(_part(call, capture) if is_part else _strided(call, capture))
     return calls
+
+
+def _strided(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
+    """The calls for a slice along the first axis that takes one position of each `step`."""
+    if call.target.name() != "aten::slice.Tensor" or not (shape := capture.tensors[call.refs()[0]].shape):
+        return [call]
+    start, end, step = (call.argument(name) for name in ("start", "end", "step"))
+    start, end = (n + shape[0] if n < 0 else n for n in (start or 0, shape[0] if end is None else end))
+    is_all = step > 1 and shape[0] % step == 0 and 0 <= start < step and end > shape[0] - step + start
+    if call.argument("dim") % len(shape) != 0 or not is_all:
+        return [call]
+
+    def nth(x: torch.Tensor, *_: object) -> torch.Tensor:
+        return x.reshape(x.shape[0] // step, step, *x.shape[1:]).select(1, start)
+
+    return inline(nth, call, capture)
 
 
 def _fused(capture: Capture) -> Iterator[str]:

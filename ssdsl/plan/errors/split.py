@@ -1,7 +1,7 @@
 """Mistakes of `split`: of dimensions, of parts that do not divide them, and of indices that do not go together."""
 
 from collections.abc import Iterable
-from math import prod
+from math import gcd, prod
 
 from ssdsl.lang.suggest import counted, either, joined, listed, suggest
 from ssdsl.model.graph import ROOT
@@ -82,6 +82,28 @@ def unequal(size: int, count: int) -> str:
     return str([(size + k) // count for k in reversed(range(count))])
 
 
+class Inside(Record):
+    """The dimensions inside of one that a statement splits, the outermost first, with their sizes; `given` are the
+    operators that it splits, `by` is the operator that takes the dimensions apart, with its line."""
+
+    given: str
+    dims: tuple[tuple[str, int], ...]
+    by: str = ""
+
+    def lines(self, dim: str, size: int, cut: Division) -> str:
+        """The statements that cut the dimension and those inside of it into as many parts; empty if there are none."""
+        left, found = cut.count, list[tuple[str, int]]()
+        for name, positions in ((dim, size), *self.dims):
+            if (parts := gcd(left, positions)) > 1:
+                found.append((name, parts))
+            left //= parts
+        if left > 1:
+            return ""
+        words = [f"{cut.index}{'' if n == 0 else f'_{n + 1}'} = {parts}" for n, (_, parts) in enumerate(found)]
+        statements = zip((name for name, _ in found), words, strict=True)
+        return joined([f"`split {self.given} by {name} into {word}`" for name, word in statements], "and")
+
+
 class DoesNotDivide(Traced):
     """A dimension is cut into equal parts, so its size must be a multiple of their number.
 
@@ -94,8 +116,8 @@ class DoesNotDivide(Traced):
     code = "E0203"
     title = "cannot split `{dim}` into {cut.count} equal parts"
     label = "{cut}"
-    note = "{where}\n{what_it_is}"
-    help = "{change}\n{or_pad}\n{or_leave}\n{or_more}"
+    note = "{where}\n{what_it_is}\n{what_is_inside}"
+    help = "{change}\n{or_inside}\n{or_pad}\n{or_leave}\n{or_more}"
     dim: str
     cut: Division
     taken: tuple[Division, ...]  # the cuts that the dimension has already, the outermost first, if all are equal ones
@@ -104,6 +126,26 @@ class DoesNotDivide(Traced):
     paths: tuple[str, ...]
     has_others: bool  # whether the statement names operators that can be cut so
     statistics: int | None = None  # the parts of the batch with own statistics that would do, if the dimension is these
+    inside: Inside | None = None  # dimensions that the rest of an axis could cut
+
+    @property
+    def what_is_inside(self) -> str:
+        if self.inside is None:
+            return ""
+        words = [f"`{name}` = {size}" for name, size in self.inside.dims]
+        axis = prod(size for _, size in self.inside.dims) * self.whole
+        by = f": {self.inside.by} takes an axis of {axis} apart" if self.inside.by else ""
+        return f"inside of it is {joined(words, 'and')}{by}"
+
+    @property
+    def or_inside(self) -> str:
+        if self.inside is None:
+            return ""
+        lines, (name, size) = self.inside.lines(self.dim, self.left, self.cut), self.inside.dims[0]
+        cuts = (*self.taken, self.cut)
+        if size % prod(c.count for c in cuts) == 0:
+            lines = f"`split {self.inside.given} by {name} into {', '.join(f'{c.index} = {c.count}' for c in cuts)}`"
+        return f"or cut what is inside of it: {lines}" if lines else ""
 
     @property
     def what_it_is(self) -> str:
@@ -167,9 +209,13 @@ class DoesNotDivide(Traced):
         if cut.along:
             return f"the number of devices along `{cut.index}`"
         if not self.taken:
-            return f"a divisor of {self.left}"
+            return f"a divisor of {self.left * self._inside(cut)}"
         others = [f"{c.index} = {c.count}" for c in (*self.taken, self.cut) if c is not cut]
-        return f"a number whose product with {joined(others, 'and')} divides {self.whole}"
+        return f"a number whose product with {joined(others, 'and')} divides {self.whole * self._inside(cut)}"
+
+    def _inside(self, cut: Division) -> int:
+        """The positions inside of each one, if the rest of an axis may cut these."""
+        return prod(size for _, size in self.inside.dims) if cut.is_axis and self.inside is not None else 1
 
     def _choices(self, cut: Division) -> list[int]:
         """The numbers of parts that go with the other cuts (`choices_of`).
@@ -177,7 +223,7 @@ class DoesNotDivide(Traced):
         Of batch = 8 with dp = 8 and m = 4: none for m, as 8 / 8 leaves 1; for dp the divisors of 8 / 4 = 2.
         """
         others = prod(c.count for c in (self.cut, *self.taken) if c is not cut)
-        size, rest = (self.left, 0) if cut is self.cut else divmod(self.whole, others)
+        size, rest = (self.left * self._inside(cut), 0) if cut is self.cut else divmod(self.whole, others)
         least = 1 if self.taken else 2
         if rest:
             return []
@@ -302,6 +348,7 @@ class NoSuchDimension(Traced):
     aliases: tuple[str, ...]  # named by `dim`
     theirs: tuple[str, ...] = ()  # names of axes that an input calls `dim`, behind one that calls them so
     may_lack: bool = True  # whether the statement may say that a model need not have it
+    marked: tuple[str, ...] = ()  # names such as `seq.keys`, which tell two dimensions of one operator apart
 
     @property
     def has(self) -> str:
@@ -309,7 +356,10 @@ class NoSuchDimension(Traced):
 
     @property
     def change(self) -> str:
-        theirs, words = (tuple(n for n in names if n in self.known) for names in (self.theirs, alike(self.dim)))
+        base, _, number = self.dim.rpartition(".")
+        before = base if number.isdigit() else self.dim  # a number told two apart that have one name
+        theirs, words = (tuple(n for n in names if n in self.known) for names in (self.theirs, alike(before)))
+        words = (*(name for name in self.marked if name.rpartition(".")[0] == base), *words)
         if theirs:
             return f"here it is {either(theirs)}"
         found = f"here it may be {either(words)}" if words else suggest(self.dim, (*self.known, *self.aliases))
@@ -334,9 +384,9 @@ class Contradiction(Conflict):
     """Two statements give one operator's index different meanings.
 
     An index is added once: two splits into `tp` must cut the same dimension into as many parts. An analysis names the
-    dimensions, and may name them otherwise than a paper: between the two matrices of a low-rank adapter `ffn` is the
-    rank, and the width between two adapters is `hidden`. `ssdsl show PLAN dims` lists them with sizes, and `dim inner =
-    model["h.*.rise.b"].hidden` gives one a name of its own.
+    dimensions, and may name them otherwise than a paper: of three layers in a row, the widths between them are `ffn`
+    and `hidden`. `ssdsl show PLAN dims` lists them with sizes, and `dim inner = model["h.*.rise"].hidden` gives one a
+    name of its own.
     """
 
     code = "E0205"

@@ -68,12 +68,12 @@ def beside(
     It is cut as the host is, along the dimensions that both have. Dimensions that only a kernel can combine are left
     whole unless `combines`. Facts of the operator itself (`own`) come first.
     """
-    indices = list(own.indices)
+    indices, named = list(own.indices), {index.name for index in own.indices}
     for index in record.indices:
         cls = host.dims[index.dim].cls  # equal for the same dimension of two operators
         dims = (k for k, d in enumerate(operator.dims) if d.cls == cls and not d.fixed and (combines or not d.combined))
         at = next(dims, None)
-        if at is not None and all(i.name != index.name for i in indices):
+        if at is not None and index.name not in named:
             indices.append(replace(index, dim=at, also=None))
     return OpPlan(
         place=record.place,

@@ -15,6 +15,7 @@ from ssdsl.plan.errors.split import (
     Contradiction,
     Division,
     DoesNotDivide,
+    Inside,
     NoSuchCondition,
     NoSuchDimension,
     Other,
@@ -27,6 +28,14 @@ from ssdsl.plan.eval.values import StateOf
 from ssdsl.plan.facts import SplitIndex, Uncut
 from ssdsl.plan.model_index import DimPlaces, Places
 from ssdsl.plan.plan import Index
+from ssdsl.plan.statements.inner_dims import (
+    counts_statistics,
+    in_digits,
+    inside_of,
+    of_inner_alone,
+    sizes_left,
+    taken_apart_by,
+)
 from ssdsl.plan.statements.parts import Cutting, SplitParts, cuttings
 from ssdsl.plan.statements.shard import shard
 from ssdsl.record import Record, replace
@@ -97,8 +106,14 @@ def _add_index(ctx: Context, s: nodes.SplitStatement, operators: frozenset[str],
     for one in new:
         if (beside := _beside(ctx, one.like, one.at, parts)) is not None:
             ctx.facts.set_index(one.numbers, beside)
-        else:
-            ctx.facts.add_index(one.numbers, _index(ctx, one.like, one.at, parts))
+    inside: dict[int, Index] = {}
+    for one, indices in [(one, _indices(ctx, one, parts)) for one in new if not _has(ctx, one, parts)]:
+        inside |= {one.like.dims[index.dim].cls: index for index in indices[1:]}
+        for index in indices:
+            ctx.facts.add_index(one.numbers, index)
+    having = frozenset(number for _, numbers in found.groups for number in numbers)
+    for number, index in [*of_inner_alone(ctx, given, inside, having)]:
+        ctx.facts.add_index([number], index)
     if parts.count > 1 and s.where is None and s.dim.text not in ctx.facts.aliases:
         ctx.facts.cuts.append(SplitIndex(s.dim, parts.cut.name.text, ctx.model.only_compute(given), found.classes))
     for one in alike:
@@ -144,7 +159,7 @@ def _beside(ctx: Context, op: Operator, at: int, parts: SplitParts) -> Index | N
 
 def _is_cut_so(ctx: Context, op: Operator, at: int, parts: SplitParts, known: Index) -> bool:
     """Whether an existing index makes the same parts of a dimension."""
-    return (known.count, known.at) == (parts.count, _index(ctx, op, at, parts).at)
+    return (known.devices, known.at) == (parts.count, _index(ctx, op, at, parts).at)
 
 
 def _is_one(ctx: Context, name: str) -> bool:
@@ -169,10 +184,27 @@ def _of_one(ctx: Context, s: nodes.SplitStatement, operators: frozenset[str], pa
 def _index(ctx: Context, op: Operator, at: int, parts: SplitParts) -> Index:
     """The index along a dimension, given how the dimension is cut so far."""
     name, span = parts.cut.name.text, parts.cut.span
-    left = _sizes_left(ctx, op, at, before=name)
+    left = sizes_left(ctx.facts, op, at, before=name)
     is_cut = len(left) == 1 and parts.go_into(left[0], unequal=_may_be_unequal(ctx, op, at, parts))
     regions = parts.regions(left[0]) if is_cut else None
     return Index(name, parts.count, at, span, regions)
+
+
+def _has(ctx: Context, one: _Alike, parts: SplitParts) -> bool:
+    return ctx.facts.index(one.like.name, parts.cut.name.text) is not None
+
+
+def _indices(ctx: Context, one: _Alike, parts: SplitParts) -> tuple[Index, ...]:
+    """The index along a dimension; for parts that only the dimensions inside of it make possible, one for each."""
+    if _leaves(ctx, one, parts):
+        return in_digits(ctx, one.like, one.at, parts)
+    return (_index(ctx, one.like, one.at, parts),)
+
+
+def _leaves(ctx: Context, one: _Alike, parts: SplitParts) -> list[int]:
+    """The sizes of the dimension, as it is cut so far, that these parts do not divide."""
+    unequal = _may_be_unequal(ctx, one.like, one.at, parts)
+    return [n for n in sizes_left(ctx.facts, one.like, one.at) if not parts.go_into(n, unequal=unequal)]
 
 
 def find_dims(ctx: Context, operators: frozenset[str], name: str) -> DimPlaces:
@@ -227,12 +259,11 @@ def base_name(ctx: Context, dim: Dim) -> str:
 def no_such_dimension(ctx: Context, name: nodes.Word, operators: frozenset[str]) -> NoSuchDimension:
     """The mistake of a name that no operator has, with the names that they have, the most frequent first."""
     dims = (dim for op in ctx.model.ordered(operators) if op.stage is Stage.COMPUTE for dim in op.dims)
-    own = (dim for dim in dims if dim.size > 1 and (dim.window is None or dim.beside is not None))
+    own = tuple(dim for dim in dims if dim.size > 1 and (dim.window is None or dim.beside is not None))
     times = Counter(starred(base_name(ctx, dim)) for dim in own)
     known = tuple(word for word, _ in times.most_common())
-    return NoSuchDimension(
-        name.span, name.text, known, tuple(ctx.facts.aliases), tuple(dict.fromkeys(_called(ctx, name.text)))
-    )
+    theirs, marked = dict.fromkeys(_called(ctx, name.text)), dict.fromkeys(d.name for d in own if d.beside is not None)
+    return NoSuchDimension(name.span, name.text, known, tuple(ctx.facts.aliases), tuple(theirs), marked=tuple(marked))
 
 
 def _called(ctx: Context, name: str) -> Iterator[str]:
@@ -266,9 +297,8 @@ def _dividing(ctx: Context, s: nodes.SplitStatement, alike: list[_Alike], parts:
     kept: list[_Alike] = []
     bad: dict[int, Places] = {}
     for one in alike:
-        unequal = _may_be_unequal(ctx, one.like, one.at, parts)
-        left = [size for size in _sizes_left(ctx, one.like, one.at) if not parts.go_into(size, unequal=unequal)]
-        if not left:
+        left = _leaves(ctx, one, parts)
+        if not left or in_digits(ctx, one.like, one.at, parts):
             kept.append(one)
         elif one.like.stage is Stage.COMPUTE:
             bad.setdefault(left[0], []).extend((ctx.model.graph.operators[n], one.at) for n in one.numbers)
@@ -331,7 +361,7 @@ def _contradiction(
         parts.count,
         before.name,
         before.size,
-        known.count,
+        known.devices,
         given=written(s.operators, POST, "model"),
         asked=s.dim.text,
         is_pair=now.beside == known.dim or before.beside == at,
@@ -393,8 +423,21 @@ def _not_so(
     along = () if is_axis else tuple(sorted(sizes - {parts.count}))
     division = Division(index, parts.pieces, parts.origin, is_axis, along, in_chunks=parts.pieces != parts.count)
     statistics = _statistics(ctx, op.dims[at], prod(c.count for c in (division, *taken)))
+    apart = taken_apart_by(ctx.model.graph, op.dims[at].cls) if inside_of(ctx, op, at) else None
+    by = f"`{apart.kind}` ({apart.source})" if apart is not None else ""
+    inside = Inside(written(s.operators, POST, "model"), tuple(inside_of(ctx, op, at)), by)
+    is_counted = statistics is None and not division.in_chunks and op.dims[at].cls not in ctx.model.graph.windowed
     return DoesNotDivide(
-        s.dim.span, name, division, taken, op.dims[at].size, left, _modules(where), has_others, statistics
+        s.dim.span,
+        name,
+        division,
+        taken,
+        op.dims[at].size,
+        left,
+        _modules(where),
+        has_others,
+        statistics,
+        inside if is_counted and inside.dims else None,
     )
 
 
@@ -405,22 +448,10 @@ def _statistics(ctx: Context, dim: Dim, parts: int) -> int | None:
     A batch norm with own statistics has the parts as a dimension beside the channels, and takes its statistics over the
     rest of the batch.
     """
-    norms = [op for op in ctx.model.graph.operators if op.kind == "batch_norm"]
-    if not any(op.dims[d].cls == dim.cls for op in norms for d in op.inputs[0].axes[1]):
+    if not counts_statistics(ctx.model.graph, dim.cls):
         return None
     inputs = ctx.model.graph.of(Origin.INPUT)
     axes = ((f, n) for v in inputs for f, n in zip(v.factors, v.sizes, strict=True) if dim.cls in f)
     batch = next((prod(sizes) for _, sizes in axes), 0)
     wanted = lcm(dim.size, parts)
     return 0 if batch % wanted else wanted
-
-
-def _sizes_left(ctx: Context, op: Operator, at: int, before: str = "") -> list[int]:
-    """The distinct sizes of the parts of a dimension, as it is cut so far, or by the indices in front of `before`: 768
-    cut into 3 and 2 leaves 128."""
-    sizes = [op.dims[at].size]
-    for index in itertools.takewhile(lambda i: i.name != before, ctx.facts.of(op.name).indices):
-        if index.dim == at:
-            equal = (n for size in sizes for n in (-(-size // index.count), size // index.count))
-            sizes = list(dict.fromkeys(index.sizes or equal))
-    return sizes

@@ -6,9 +6,10 @@ from typing import Any
 
 from ssdsl.ir.function import names_along
 from ssdsl.ir.program import Compute, Program, Role, Start
+from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Operator
 from ssdsl.plan.eval.paths import starred, starred_module
-from ssdsl.plan.plan import Plan
+from ssdsl.plan.plan import DividedAxis, Plan
 from ssdsl.record import replace
 from ssdsl.show.errors import RepeatedWork
 from ssdsl.show.pattern import merged
@@ -78,7 +79,14 @@ def meshes_view(plan: Plan) -> View:
         (m.name, " ".join(f"{a}={n}" for a, n in m.axes), math.prod(n for _, n in m.axes)) for m in plan.meshes
     )
     params = " ".join(f"{name}={value}" for name, value in plan.params.items())
-    return View(f"{plan.graph.name} on {plan.devices} devices", columns, rows, (f"params: {params}",) if params else ())
+    notes = (f"params: {params}",) if params else ()
+    return View(f"{plan.graph.name} on {plan.devices} devices", columns, rows, (*notes, *map(_divided, plan.divided)))
+
+
+def _divided(axis: DividedAxis) -> str:
+    axes = joined([f"`{name}` = {size}" for name, size in axis.axes], "and")
+    why = f"some dimensions have fewer positions than `{axis.name}` has devices"
+    return f"`{axis.name}` = {axis.size} of {axis.mesh} is {axes}: {why}"
 
 
 def splits_view(plan: Plan) -> View:

@@ -209,3 +209,100 @@ def test_pixels_under_attention_are_called_as_those_of_convolutions() -> None:
     names = named(graph, "", "scaled_dot_product_attention")
     assert {"height.0", "width.0", "height.1", "width.1"} <= set(names)
     assert not any("window" in name for name in names)
+
+
+class LoRA(nn.Module):
+    """A frozen projection, and beside it two small ones: as modules, or as weights of which products are taken."""
+
+    def __init__(self, base: nn.Linear, as_modules: bool) -> None:
+        super().__init__()
+        ends = base.out_features, base.in_features
+        self.base, self.as_modules = base.requires_grad_(False), as_modules
+        self.a, self.b = nn.Parameter(torch.randn(4, ends[1])), nn.Parameter(torch.randn(ends[0], 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.as_modules:
+            return self.base(x) + 2 * F.linear(F.linear(x, self.a), self.b)
+        return self.base(x) + x @ self.a.T @ self.b.T
+
+
+class Adapted(nn.Module):
+    def __init__(self, as_modules: bool) -> None:
+        super().__init__()
+        self.words, self.norm, self.head = nn.Embedding(64, 16), nn.LayerNorm(16), nn.Linear(16, 64)
+        self.qkv, self.out, self.rise, self.fall = (
+            LoRA(nn.Linear(a, b), as_modules) for a, b in ((16, 48), (16, 16), (16, 32), (32, 16))
+        )
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        x = self.words(input_ids)
+        q, k, v = (t.unflatten(-1, (4, 4)).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, -1))
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        x = x + self.fall(F.gelu(self.rise(x)))
+        return F.cross_entropy(self.head(x).flatten(0, 1), labels.flatten())
+
+
+def tokens(module: nn.Module) -> Graph:
+    ids = torch.randint(64, (2, 8))
+    return capture(Model("tokens", module, ({"input_ids": ids, "labels": ids},), TOKENS))
+
+
+@pytest.mark.parametrize("as_modules", [True, False])
+def test_the_width_of_an_adapter_is_a_rank(as_modules: bool) -> None:
+    graph = tokens(Adapted(as_modules))
+    for name in ("qkv", "out", "rise", "fall"):
+        assert (axis(graph, f"{name}.a", 0), axis(graph, f"{name}.b", 1)) == (["rank"], ["rank"])
+    assert axis(graph, "rise.base.weight", 0) == axis(graph, "fall.a", 1) == ["ffn"]
+
+
+def test_of_two_widths_the_wider_one_is_ffn() -> None:
+    """A feed-forward whose projections are products of two: there is no third that does the same at once."""
+    graph = mlp(16, 4, 32, 4, 16, 8)
+    assert [axis(graph, f"layers.{n}.weight", 0)[0] for n in range(4)] == ["hidden", "ffn", "hidden", "ffn"]
+
+
+class Divided(nn.Module):
+    """Projections whose weights are divided by a norm, or multiplied by lengths of their own, at each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.utils.parametrizations.spectral_norm(nn.Linear(8, 32))
+        self.second = nn.utils.parametrizations.weight_norm(nn.Linear(32, 16))
+        self.low, self.high = nn.Parameter(torch.randn(2, 16)), nn.Parameter(torch.randn(24, 2))
+        self.third, self.last = nn.Parameter(torch.randn(24, 16)), nn.Linear(24, 3)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x = self.second(self.first(x).relu()).relu()
+        merged = self.third + self.high @ self.low
+        return F.cross_entropy(self.last(F.linear(x, merged / merged.norm(dim=1, keepdim=True)).relu()), y)
+
+
+def test_a_computed_weight_is_a_weight() -> None:
+    batch = {"x": torch.randn(4, 8), "y": torch.randint(3, (4,))}
+    graph = capture(Model("divided", Divided(), (batch,), {"x": ("batch", "in"), "y": ("batch",)}))
+    widths = [axis(graph, f"{name}.bias", 0) for name in ("first", "second")] + [axis(graph, "last.weight", 1)]
+    assert widths == [["ffn"], ["hidden"], ["ffn"]]
+
+
+class Linear(nn.Module):
+    """Attention without a softmax, behind a convolution along the sequence of each channel by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(64, 16), nn.Linear(16, 64)
+        self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+        self.conv = nn.Conv1d(48, 48, 3, groups=48, padding=1)
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        x = self.words(input_ids)
+        mixed = self.conv(self.qkv(x).transpose(1, 2)).transpose(1, 2)
+        q, k, v = (t.transpose(1, 2) for t in mixed.unflatten(-1, (3, 4, 4)).unbind(2))
+        seen = q @ (k.transpose(-1, -2) @ v)
+        x = x + self.out(seen.transpose(1, 2).flatten(2))
+        return F.cross_entropy(self.head(x).flatten(0, 1), labels.flatten())
+
+
+def test_attention_without_a_softmax_has_heads() -> None:
+    graph = tokens(Linear())
+    assert axis(graph, "qkv.weight", 0) == axis(graph, "conv.weight", 0) == ["qkv", "heads", "head_dim"]
+    assert axis(graph, "out.weight", 1) == ["heads", "head_dim"]

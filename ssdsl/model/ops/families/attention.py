@@ -2,6 +2,7 @@
 
 import math
 
+from ssdsl.model.dims.inner_names import PER_GROUP
 from ssdsl.model.dims.signature import ONE, Axis, Letter, Signature, Windowed, axes, combined, free, signature, whole
 from ssdsl.model.dims.window import Prefix
 from ssdsl.model.graph import Operator, Ref
@@ -21,8 +22,8 @@ def attention(call: TypedCall) -> Signature:
     batch: list[Axis] = [*axes(len(q) - 3), free("heads")] if len(q) > 2 else []
     query, keys = _sequence(call)
     key_batch = [ONE if k[i] == 1 != q[i] else x for i, x in enumerate(batch)]
-    if call.argument("enable_gqa") and k[-3] != q[-3]:  # a group of query heads shares a key head: split by groups
-        batch = [*batch[:-1], (*free("heads"), *whole("in_group", q[-3] // k[-3]))]
+    if call.argument("enable_gqa") and k[-3] != q[-3]:  # a group of query heads shares a key head
+        batch = [*batch[:-1], (*free("heads"), Letter(PER_GROUP, size=q[-3] // k[-3]))]
         key_batch[-1] = free("heads")
     inside = whole("head_dim")
     rows = [[*batch, query, inside], [*key_batch, keys, inside], [*key_batch, keys, free("value_dim")]]
@@ -74,16 +75,17 @@ def _numbers(operator: Operator, operand: int) -> int:
 
 
 def _keys_merged(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    """For each row, the largest logarithm of a part's sum of exponentials; then the weighted output and its weight.
-    Heads that share a key head are rows too."""
-    fixed = (operator.dims[d] for axis in operator.inputs[0].axes[:-1] for d in axis if operator.dims[d].fixed)
-    rows = math.prod(d.size for d in fixed)
-    return Collective(rows, width=4), Collective(rows * (_numbers(operator, 2) + 1), width=4)
+    """For each row, the largest logarithm of a part's sum of exponentials; then the weighted output and its weight."""
+    return Collective(1, width=4), Collective(_numbers(operator, 2) + 1, width=4)
 
 
 def _keys_around(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    """Each part passes keys and values to the next, until all have seen them: parts - 1 times (ring attention)."""
-    return (Collective(_numbers(operator, 1) + _numbers(operator, 2), "exchange", overlaps=True),) * (parts - 1)
+    """Each part passes keys and values to the next, until all have seen them: parts - 1 times (ring attention). Heads
+    of queries that share a key pass it once."""
+    query, key = operator.inputs[:2]
+    shared = tuple(d for axis in query.axes[:-2] for d in axis if not key.carries(d))
+    numbers = _numbers(operator, 1) + _numbers(operator, 2)
+    return (Collective(numbers, "exchange", overlaps=True, lacks=shared),) * (parts - 1)
 
 
 def _keys_around_back(operator: Operator, parts: int) -> tuple[Collective, ...]:
