@@ -22,7 +22,6 @@ from ssdsl.text.diagnostic import Diagnostic
 
 MOST = 1 << 20  # elements of the largest buffer whose numbers are made at capture
 Outputs = Sequence[str] | None  # names of a forward's results beside its loss; None: all
-USER_PREFIX = "ssdsl_user_"  # begins the module name under which a user's file is imported
 
 
 class Evaluation(Record):
