@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch._C._functorch import get_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from ssdsl.model.capture.overloads import overload
+from ssdsl.model.capture.preserve import unrecorded
 from ssdsl.model.discover.defined import importable_name
 from ssdsl.model.load.unmaterialised import tensors_in
 from ssdsl.model.ops.functions import WORDS, FunctionClass, NoLiteral, literal
@@ -160,7 +160,7 @@ class _Reads(TorchFunctionMode):
 
 def _tried(apply: Apply, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The results of a call on copies of its arguments, which nothing records."""
-    with disable_proxy_modes_tracing(), torch.enable_grad():
+    with unrecorded(), torch.enable_grad():
         copies = tree_map_only(torch.Tensor, _copy, tuple(args))
         own = tensors_in(copies)
         before = [t._version for t in own]

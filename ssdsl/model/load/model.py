@@ -14,6 +14,7 @@ import torch
 from ssdsl.model.load.batch import cast, taken
 from ssdsl.model.load.outputs import Batch, Where, loss_of, outputs_of
 from ssdsl.model.load.unmaterialised import with_numbers
+from ssdsl.model.rewrite.flex_attention import flex_with_gradients
 from ssdsl.record import Record, field, replace
 from ssdsl.runtime.program.recipes import Recipes
 from ssdsl.runtime.random.counter_rng import Generator
@@ -66,7 +67,8 @@ class Model(Record):
 
         Raises NoLoss if the outputs have none, and whatever the user's code raises.
         """
-        return self.results(batch, module)[0]
+        with flex_with_gradients():
+            return self.results(batch, module)[0]
 
     def results(self, batch: Batch, module: torch.nn.Module | None = None) -> tuple[Any, dict[str, torch.Tensor]]:
         """The loss, and the outputs that the evaluation wants. Raises NoLoss, NoSuchOutput and what `compute` does."""
