@@ -23,6 +23,7 @@ from ssdsl.ir.value import Name
 from ssdsl.model.graph import Operator
 
 RESERVED = ("w", "weights", "prefix", "device", "torch", "aten", "F", "run", "step", "prepare", "constants")
+CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # begins a word of a name, as in `ChunkedLoss`
 
 
 @dataclass(slots=True)
@@ -105,7 +106,7 @@ class Body:
         """The line of an operator; results that nothing uses are called `_`."""
         operator = self.operators[op.operator]
         text = self._call(operator, op, reads)
-        word = operator.kind.strip("_")
+        word = CAPITAL.sub("_", operator.kind).lower().strip("_")  # the kind of a user's function is its class
         kept = [v.name in used for v in op.results]
         outputs = [self.make(v.name, word) if k else "_" for v, k in zip(op.results, kept, strict=True)]
         return f"{assignment(operator, outputs)} = {text}"

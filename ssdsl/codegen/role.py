@@ -10,6 +10,7 @@ from ssdsl.codegen.scope import FileScope
 from ssdsl.codegen.step_text import step_text
 from ssdsl.ir.function import Conversion, OpPart, Prologue, Write
 from ssdsl.ir.value import Name
+from ssdsl.model.ops.op import imported_name
 from ssdsl.runtime import NAMES
 from ssdsl.text.diagnostic import InternalError
 
@@ -36,7 +37,7 @@ def _head(scope: FileScope, code: str) -> str:
         "",
         "import torch",
         "import torch.nn.functional as F",
-        *(f"import {module}" for module in scope.common.modules),
+        *_imports(scope.common.modules),
         "",
         "from runtime import (",
         *(f"    {name}," for name in sorted(used)),
@@ -46,6 +47,15 @@ def _head(scope: FileScope, code: str) -> str:
         *(f"{name} = group({', '.join(map(quoted, (mesh, *axes)))})" for axes, name in scope.groups.items()),
     ]
     return "\n".join(lines)
+
+
+def _imports(modules: Iterable[str]) -> Iterator[str]:
+    """The imports of modules that define operators. A name that is not Python's, such as `40_losses`, needs a call."""
+    other = [module for module in modules if imported_name(module) != module]
+    if other:
+        yield "from importlib import import_module"
+    yield from (f"import {module}" for module in modules if module not in other)
+    yield from (f'{imported_name(module)} = import_module("{module}")' for module in other)
 
 
 # -- outside the blocks ------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import Name
 from ssdsl.model.dims.layers import module_of
+from ssdsl.model.ops.op import imported_name
 from ssdsl.model.ops.rows import modules
 from ssdsl.record import Record
 from ssdsl.runtime import NAMES
@@ -81,7 +82,7 @@ class FileScope:
         for word in (w for t in times for w in (t, f"n_{t}") if w not in axes):
             self.names.unused(word)
         for module in self.common.modules:
-            self.names.unused(module.partition(".")[0])
+            self.names.unused(imported_name(module).partition(".")[0])
         self.words = self.names.copy()
         for function in self.blocks:
             self.names.name(f"function {function.number}", function.name)

@@ -344,3 +344,83 @@ def checks_a_mask_of_its_own(net: Net, x: torch.Tensor) -> torch.Tensor:
 
 def finds_rows(net: Net, x: torch.Tensor) -> torch.Tensor:
     return net.fc(x)[x[:, 0].nonzero()[:, 0]].square().sum()
+
+
+def reverses_by_a_class_of_its_own(net: Net, x: torch.Tensor) -> torch.Tensor:
+    class Turned(Reversed):
+        pass
+
+    return Turned.apply(net.fc(x)).square().sum()
+
+
+def rounds_by_a_class_of_its_own(net: Net, x: torch.Tensor) -> torch.Tensor:
+    class Rounded(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.round()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            return gradient
+
+    return Rounded.apply(net.fc(x)).square().sum()
+
+
+class Applied(torch.autograd.Function):
+    """The result of a function, whose gradient is turned round."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return function(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        return -gradient, None
+
+
+def reverses_a_function(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return Applied.apply(net.fc(x), torch.tanh).square().sum()
+
+
+def reverses_in_autocast(net: Net, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return Reversed.apply(net.fc(x)).float().square().sum()
+
+
+class Halves(torch.autograd.Function):
+    """A reversible block as they are written: modules among the arguments, whose weights get gradients in backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, first: nn.Module, second: nn.Module) -> torch.Tensor:
+        a, b = x.chunk(2, -1)
+        b = b + first(a)
+        a = a + second(b)
+        ctx.save_for_backward(a, b)
+        ctx.modules = first, second
+        return torch.cat([a, b], -1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # type: ignore[override]
+        return gradient, None, None
+
+
+def reverses_blocks(net: Net, x: torch.Tensor) -> torch.Tensor:
+    y = torch.cat([net.fc(x), net.trunk(x)], -1)
+    return Halves.apply(y, net.fc, net.trunk).square().sum()
+
+
+class InPlace(torch.autograd.Function):
+    """A product that is written into its operand."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(x)
+        return x.mul_(2.0)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return gradient * 2.0
+
+
+def changes_an_argument(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return InPlace.apply(net.fc(x)).square().sum()

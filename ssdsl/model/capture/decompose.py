@@ -21,6 +21,7 @@ from ssdsl.model.capture.grad_mode_regions import AUTOCAST
 from ssdsl.model.capture.record import CallRecorder, RecordedCall
 from ssdsl.model.checks.inplace_changes import base_of, written_by
 from ssdsl.model.memory.memory_order import AS_STRIDED, root_of
+from ssdsl.model.ops.functions import FunctionClass
 from ssdsl.model.ops.registry import is_known
 from ssdsl.model.rewrite.checked_algebra import UNCHECKED
 from ssdsl.model.rewrite.grouped_norm import instance_norm
@@ -108,6 +109,7 @@ def _composites() -> dict[Any, Any]:
         target: decomposition
         for target, decomposition in dict(torch.export.default_decompositions()).items()
         if isinstance(target, torch._ops.OpOverload)
+        and FunctionClass.of(target) is None
         and target.has_kernel_for_dispatch_key(COMPOSITE)
         and not is_known(target)
     }

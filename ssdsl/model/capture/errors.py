@@ -41,6 +41,23 @@ class CaptureFailed(Diagnostic):
     change: str = CONTROL_FLOW
 
 
+class FlexFunction(Diagnostic):
+    """A function of scores or of a mask, given to `flex_attention`, cannot run on all positions at once.
+
+    Such functions are written for one score and the numbers of its batch, head, query and key. A graph computes them on
+    tensors of these numbers, each of which has an axis of its own, so `document[b, i] == document[b, j]` gives the mask
+    of all positions. This is the same for operators on single numbers. But `bounds[b][0]` first reads a row, and then
+    the first of all rows: index the tensor once, `bounds[b, 0]`.
+    """
+
+    code = "E0350"
+    title = "`{function}`, a function of flex attention in model `{model}`, cannot run on all positions at once"
+    note = "its result on tensors of positions has other axes than these tensors"
+    help = "read one number of a tensor in one step: `bounds[b, 0]` in place of `bounds[b][0]`"
+    model: str
+    function: str
+
+
 class OfCall(Diagnostic):
     """A mistake in a call of an operator."""
 

@@ -13,7 +13,16 @@ from torch import fx
 from torch.distributions import Distribution
 
 from ssdsl.model.capture.derivatives import NoDerivative
-from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, MASK, NUMBER, NUMPY, CaptureFailed, NotALoss
+from ssdsl.model.capture.errors import (
+    CONTROL_FLOW,
+    GENERATOR,
+    MASK,
+    NUMBER,
+    NUMPY,
+    CaptureFailed,
+    FlexFunction,
+    NotALoss,
+)
 from ssdsl.model.capture.grad_mode_regions import regions_left_open, write_regions
 from ssdsl.model.capture.known_masks import Selecting
 from ssdsl.model.capture.known_numbers import Constants, answering
@@ -30,6 +39,7 @@ from ssdsl.model.checks.side_effects import SideEffects, recording
 from ssdsl.model.evaluation_errors import missing_output
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import Found, NoLoss, NoSuchOutput
+from ssdsl.model.rewrite.flex_attention import NotOnAll, flex_as_operators
 from ssdsl.record import Record
 from ssdsl.runtime.program.returned import Leaf
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -61,7 +71,7 @@ class LossOf(torch.nn.Module):
     def forward(self, *batch: torch.Tensor) -> Any:
         before = snapshot(self.module)
         self.constants.find(self.module)
-        with recording(self.effects), answering(self.constants), Selecting(self.constants):
+        with flex_as_operators(), recording(self.effects), answering(self.constants), Selecting(self.constants):
             loss, found = self._results(dict(zip(self.model.batches[0], batch, strict=True)))
         self.effects.compare(before, self.module)
         self.effects.returned = found.leaves
@@ -175,6 +185,8 @@ def failure(model: Model, error: Exception, derivative: Place | None) -> Diagnos
     reason = SYMBOLS.sub(_sorted, str(error).strip().split("\n")[0]) or type(error).__name__
     if (own := raised_by(model)) is not None and not (model.is_meta and "meta" in str(own)):
         return own_failure(model, "forward", own)
+    if isinstance(error, NotOnAll):
+        return FlexFunction(own_span(of_function(error.function)), model.name, str(error))
     if attribute := ATTRIBUTE.match(reason):
         return _attribute_changed(model, attribute[1])
     lines, place = "".join(traceback.format_tb(error.__traceback__)), raised(error)

@@ -18,6 +18,7 @@ from torch.amp import autocast_mode
 
 from ssdsl.model.capture.preserve import patched
 from ssdsl.model.memory.memory_order import base_of, root_of
+from ssdsl.model.ops.functions import FunctionClass
 
 AUTOCAST = torch.ops.higher_order.wrap_with_autocast
 ENTER: Any = autocast_mode._enter_autocast
@@ -97,8 +98,8 @@ def _writes_a_view(node: fx.Node) -> bool:
 
 def _casts(target: Callable[..., Any] | str, device: str) -> bool:
     """Whether autocast may cast the arguments of an operator, or of the operators that it is composed of."""
-    if not isinstance(target, torch._ops.OpOverload):
-        return False
+    if not isinstance(target, torch._ops.OpOverload) or FunctionClass.of(target) is not None:
+        return False  # a user's function enters autocast itself
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
     if device not in KEYS or target.has_kernel_for_dispatch_key(composite):
         return True

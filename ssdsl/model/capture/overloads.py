@@ -8,6 +8,7 @@ import torch
 import ssdsl.model.ops.library  # noqa: F401  registers ssdsl's own operators
 from ssdsl.model.constant import Constant
 from ssdsl.model.memory.memory_order import asks_for_order
+from ssdsl.model.ops.functions import FunctionClass, define
 from ssdsl.model.target import SchemaParameter, Target, TorchWord
 from ssdsl.runtime.program.recipes import operator_named
 from ssdsl.runtime.ranks.control import bytes_of
@@ -25,6 +26,8 @@ def target_of(overload: Any) -> Target:
 
 def overload(target: Target) -> Any:
     """torch's object of an overload. Raises LookupError if torch has no such operator."""
+    if FunctionClass.of(target) is not None:
+        define(target)
     if (found := operator_named(target.name)) is None:
         raise LookupError(target.name)
     return found

@@ -1,5 +1,5 @@
 """Contexts that restore what runs in them may change: attributes of torch's own classes, and a module's attributes,
-weights and buffers with the random generators; and one that silences it."""
+weights and buffers with the random generators; one that silences it, and one that hides it from torch.export."""
 
 import contextlib
 import io
@@ -12,6 +12,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._C import _len_torch_function_stack
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+from torch.overrides import _pop_mode, _push_mode
 
 
 @contextlib.contextmanager
@@ -26,6 +29,18 @@ def patched(owner: Any, name: str, replacement: Any) -> Iterator[None]:
             delattr(owner, name)
         else:
             setattr(owner, name, own)
+
+
+@contextlib.contextmanager
+def unrecorded() -> Iterator[None]:
+    """A context whose operators torch.export does not record: without its modes, which see operators and functions."""
+    modes = [_pop_mode() for _ in range(_len_torch_function_stack())]  # type: ignore[no-untyped-call]
+    try:
+        with disable_proxy_modes_tracing():
+            yield
+    finally:
+        for mode in reversed(modes):
+            _push_mode(mode)  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager

@@ -1,58 +1,83 @@
-"""Checks that the backward of custom `autograd.Function`s is the derivative of their forward, on the example batch.
+"""Checks that the backward of `autograd.Function`s that are no operators is the derivative of their forward, on the
+example batch.
 
-A capture holds the operators of the forward, and a program differentiates these. So the backward is compared with
-torch's own derivative of the forward, for every call that one run of the model makes. A derivative is linear in the
-incoming gradient; gradients of several sizes are tried, so that a backward that clips is found.
+Of such a function a capture holds the operators of the forward, and a program differentiates these. So the backward is
+compared with torch's own derivative of the forward, for every call that one run of the model makes. A derivative is
+linear in the incoming gradient; gradients of several sizes are tried, so that a backward that clips is found.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
+from ssdsl.model.capture.own_functions import NoOperator
 from ssdsl.model.capture.preserve import module_kept, patched
 from ssdsl.model.capture.source_line import Place
 from ssdsl.model.checks.errors import CustomGradient
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.unmaterialised import tensors_in
+from ssdsl.record import Record
 from ssdsl.text.diagnostic import Diagnostic
 
 SCALES = (1.0, -1e3, 1e6, 1e-3)  # factors of the incoming gradients
 ALLOWED = 1e-3  # of the largest element; a half-precision type rounds by more
-FAILS = "a comparison calls it again, and its forward then fails: {}: {}"
-CHANGE = "write it with operators: `x + (y - x).detach()` has the value of `y` and the gradient of `x`"
+WRONG = "its backward gives {:.4g} where the derivative of the forward is {:.4g}"
+FAILS = "its backward cannot be compared with the derivative of the forward: {}: {}"
+UNCALLED = "its backward was not compared: it was not called when the model ran by itself"
+OPERATOR = "or write it as torch.library.custom_op with register_autograd, in a module of its own"
+PASSES = "or write it with operators: `x + (y - x).detach()` has the value of `y` and the gradient of `x`"
 
 
-def wrong_gradients(model: Model, functions: Mapping[type[Any], Place]) -> Iterator[Diagnostic]:
-    """A diagnostic for every function of the model's forward whose backward is not its forward's derivative."""
+Name = tuple[str, str]  # of a class: its module, and its name there
+
+
+class _Difference(Record):
+    """The reason why a backward is not the derivative of the forward, and whether it passes gradients on."""
+
+    reason: str
+    passes: bool = False
+
+
+def wrong_gradients(model: Model, functions: Mapping[type[Any], tuple[Place, NoOperator]]) -> Iterator[Diagnostic]:
+    """A diagnostic for every function of the model's forward that is no operator and whose backward is not its
+    forward's derivative."""
     if not functions or model.is_meta:  # nothing runs on the meta device, so nothing can be wrong
         return
-    found: dict[type[Any], str] = {}
-    with module_kept(model.module), _compared(found):
+    found: dict[Name, _Difference | None] = {}
+    with module_kept(model.module), _compared(found, {*map(_name, functions)}):
         try:
             model.compute(model.example())
         except Exception:  # of a module that keeps a state between the two calls
             if not any(found.values()):
                 raise
-    for function, place in functions.items():
-        if reason := found.get(function, "it was not called when the model ran by itself"):
-            yield CustomGradient(place.span(), function.__name__, reason, place.where, CHANGE)
+    for function, (place, why) in functions.items():
+        if (difference := found.get(_name(function), _Difference(UNCALLED))) is not None:
+            change = "\n".join((why.change, PASSES if difference.passes else OPERATOR))
+            reasons = why.reason, place.where, difference.reason
+            yield CustomGradient(place.span(), function.__name__, *reasons, change)
 
 
-def _compared(found: dict[type[Any], str]) -> AbstractContextManager[None]:
-    """A context in which each call of a custom function is checked after it ran. `found` collects the reason why a
-    function is wrong; "" if it is not."""
+def _name(function: type[Any]) -> Name:
+    """The name of a class; a forward may make another class of this name in each call."""
+    return function.__module__, function.__qualname__
+
+
+def _compared(found: dict[Name, _Difference | None], functions: Container[Name]) -> AbstractContextManager[None]:
+    """A context in which each call of these functions is checked after it ran. `found` collects how a function is
+    wrong; None if it is not."""
     original: Any = vars(torch.autograd.Function)["apply"]  # a class method, of Python or, from torch 2.14 on, of C
 
     def apply(cls: type[Any], *args: Any, **kwargs: Any) -> Any:
         function = original.__get__(None, cls)
         results = function(*args, **kwargs)
-        if not cls.__module__.startswith(("torch.", "ssdsl.")) and not found.get(cls):
+        name = _name(cls)
+        if name in functions and found.get(name) is None:
             try:
-                found[cls] = _reason(lambda *given: function(*given, **kwargs), cls, args)
+                found[name] = _difference(lambda *given: function(*given, **kwargs), cls, args)
             except Exception as error:  # the user's code may raise anything
-                found[cls] = FAILS.format(type(error).__name__, str(error).partition("\n")[0])
+                found[name] = _Difference(FAILS.format(type(error).__name__, str(error).partition("\n")[0]))
         return results
 
     return patched(torch.autograd.Function, "apply", classmethod(apply))
@@ -72,14 +97,14 @@ class _Context:
     save_for_forward = mark_dirty = mark_non_differentiable = set_materialize_grads = save_for_backward
 
 
-def _reason(apply: Callable[..., Any], cls: type[Any], args: tuple[Any, ...]) -> str:
-    """The reason why a function's backward is wrong; "" if it is the derivative of the forward."""
+def _difference(apply: Callable[..., Any], cls: type[Any], args: tuple[Any, ...]) -> _Difference | None:
+    """How a function's backward is wrong; None if it is the derivative of the forward."""
     with torch.enable_grad():
         ours, theirs = _own(args), _own(args)
         custom = _tensors(apply(*ours))
         plain = _tensors(_forward(cls, theirs))
     if len(custom) != len(plain):
-        return "its forward cannot be compared"
+        return _Difference("its forward cannot be compared")
     seed = torch.Generator().manual_seed(0)
     for scale in SCALES:
         coming = [scale * torch.randn(t.shape, generator=seed, device="cpu").to(t) for t in custom]
@@ -91,8 +116,13 @@ def _reason(apply: Callable[..., Any], cls: type[Any], args: tuple[Any, ...]) ->
             if one.numel() and not error.max() <= allowed * other.abs().max():  # `not <=`: NaN is wrong too
                 at = int(error.argmax())
                 values = (float(t.flatten()[at]) for t in (one, other))
-                return "it gives {:.4g} where the derivative of the forward is {:.4g}".format(*values)
-    return ""
+                return _Difference(WRONG.format(*values), _passes(got, coming))
+    return None
+
+
+def _passes(gradients: Sequence[torch.Tensor], coming: Sequence[torch.Tensor]) -> bool:
+    """Whether the only gradient is the one that comes in."""
+    return len(gradients) == len(coming) == 1 and torch.equal(gradients[0], coming[0])
 
 
 def _own(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,5 +1,5 @@
-"""Diagnostics E0340 to E0346: the forward does something that its captured graph would not do, so training would
-differ."""
+"""Diagnostics E0340 to E0346, E0351 and E0352: the forward does something that its captured graph would not do, so
+training would differ."""
 
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -21,21 +21,68 @@ class ForwardFailed(Diagnostic):
 
 
 class CustomGradient(Diagnostic):
-    """A `torch.autograd.Function` has a backward that is not the derivative of its forward.
+    """A `torch.autograd.Function` cannot be an operator of a program, and its backward is not the derivative of its
+    forward.
 
-    `torch.export` captures the operators of the forward, and the program differentiates these. That is correct if the
-    backward is the derivative; ssdsl compares both on the example batch. A gradient of your own (reversal, clipping,
-    straight-through) would be lost. Write it with operators: `x + (y - x).detach()` has the value of `y` and the
-    gradient of `x`.
+    A function of your own is one operator of the graph, with its own backward: programs import the class and call its
+    `apply`. For that, a module on the path must have the class under its name (so it is not defined inside a function,
+    nor in the script that Python was started with), and its arguments must be tensors, numbers, texts, or lists of
+    these.
+
+    Otherwise the program has the operators of the forward and differentiates these. This is right only if the backward
+    is the derivative; ssdsl compares both on the example batch. Any other gradient (straight-through, reversal,
+    clipping) would be lost. An operator of `torch.library.custom_op` with `register_autograd`, in a module of its own,
+    has its own backward, too. If the backward only passes the gradient on, operators say the same:
+    `x + (y - x).detach()` has the value of `y` and the gradient of `x`.
     """
 
     code = "E0341"
-    title = "the backward of `{function}` is lost: {reason}"
-    note = "called in {where}; a program differentiates the operators of the forward"
+    title = "the backward of `{function}` would be lost: {reason}"
+    note = "called in {where}; a program would differentiate the operators of the forward\n{compared}"
     function: str
     reason: str
     where: str
+    compared: str
     change: str
+
+
+class HiddenTensors(Diagnostic):
+    """A `torch.autograd.Function` reads weights or other tensors that are not among the arguments of its `apply`.
+
+    It gets them through a closure, a module or a global name, as a checkpoint or a reversible block does: it runs the
+    module again in its backward, and adds gradients to weights behind autograd's back. A program computes gradients of
+    operands alone, so these would be lost. Give the tensors as arguments of `apply`, and return their gradients.
+
+    To save memory, no such function is needed: `recompute` in a plan says which modules run again in backward, and
+    `torch.utils.checkpoint.checkpoint(..., use_reentrant=False)` is captured as what it computes.
+    """
+
+    code = "E0351"
+    title = "`{function}` reads tensors that are not arguments of its `apply`"
+    note = "called in {where}; gradients of these tensors would be lost"
+    help = (
+        "pass them to `apply`, and return their gradients from `backward`\n"
+        "to save memory, call the modules themselves, and write `recompute` into the plan; of torch's own checkpoint, "
+        "use torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
+    )
+    function: str
+    where: str
+
+
+class ArgumentChanged(Diagnostic):
+    """The forward of a `torch.autograd.Function` changes a tensor that it is given (`ctx.mark_dirty`).
+
+    An operator of a graph makes new values from its operands and changes none: other operators may read the same
+    operand, or parts of it on other devices. Compute the result in a new tensor; a program frees what it no longer
+    needs.
+    """
+
+    code = "E0352"
+    title = "the forward of `{function}` changes an argument in place"
+    note = "called in {where}"
+    help = "return a new tensor: `x * y` in place of `x.mul_(y)`, and no `ctx.mark_dirty`"
+    function: str
+    where: str
 
 
 class HookLost(Diagnostic):

@@ -19,9 +19,17 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ssdsl.model.capture.derivatives import recorded_derivative, recorded_grad_and_value, recorded_vjp
+from ssdsl.model.capture.own_functions import ChangesInputs, NoOperator, ReadsTensors, recorded_function
 from ssdsl.model.capture.preserve import patched
 from ssdsl.model.capture.source_line import Place, running
-from ssdsl.model.checks.errors import AutocastElsewhere, CustomGradient, HookLost, StateChanged, TensorChanged
+from ssdsl.model.checks.errors import (
+    ArgumentChanged,
+    AutocastElsewhere,
+    HiddenTensors,
+    HookLost,
+    StateChanged,
+    TensorChanged,
+)
 from ssdsl.model.checks.python_state import Snapshot, changes, check_registered, written
 from ssdsl.model.load.unmaterialised import named_tensors
 from ssdsl.model.rewrite.grouped_norm import grouped_batch_norm
@@ -42,8 +50,9 @@ REENTRANT = torch.utils.checkpoint.CheckpointFunction
 
 @dataclass(slots=True)
 class SideEffects:
-    """Side effects of a forward: mistakes are in `found`. Custom functions and assigned attributes, each with the
-    first line, may be mistakes; that is decided after the capture. So is `derivative`, the first line that takes one.
+    """Side effects of a forward: mistakes are in `found`. Custom functions that are no operators, with the reason, and
+    assigned attributes, each with the first line, may be mistakes; that is decided after the capture. So is
+    `derivative`, the first line that takes one. `is_within`: such a function is running.
 
     At its end the module is compared with what it was: attributes that `changed`, buffers `written` in place, and what
     it may not do (`replaced`). `missing` is an output that it does not return, `returned` what was asked for.
@@ -53,7 +62,8 @@ class SideEffects:
     paths: dict[int, str]
     device: str
     found: list[Diagnostic] = field(default_factory=list)
-    functions: dict[type[Any], Place] = field(default_factory=dict)
+    functions: dict[type[Any], tuple[Place, NoOperator]] = field(default_factory=dict)
+    is_within: bool = False
     assigned: dict[str, Place] = field(default_factory=dict)
     derivative: Place | None = None
     changed: tuple[str, ...] = ()
@@ -126,19 +136,36 @@ def _apply(effects: SideEffects, original: Any) -> Callable[..., Any]:
     """`Function.apply`, noted. `original` is a class method, of Python or, from torch 2.14 on, of C."""
 
     def apply(cls: type[Any], *args: Any, **kwargs: Any) -> Any:
+        own = original.__get__(None, cls)
+        place = None if cls.__module__.startswith(("torch.", "ssdsl.")) else running(effects.paths)
         if cls is REENTRANT:
             effects.report(_reentrant)
-        elif not cls.__module__.startswith(("torch.", "ssdsl.")) and (place := running(effects.paths)) is not None:
-            effects.functions.setdefault(cls, place)
-        return original.__get__(None, cls)(*args, **kwargs)
+        elif place is not None and not effects.is_within:
+            return _function(effects, cls, args, kwargs, own, place)
+        return own(*args, **kwargs)
 
     return apply
 
 
+def _function(effects: SideEffects, cls: type[Any], args: Any, kwargs: Any, apply: Any, place: Place) -> Any:
+    """A call of a user's function: one operator, or else the operators of its forward, if that has the gradient of its
+    backward. A function that it calls itself belongs to it."""
+    effects.is_within = True
+    try:
+        return recorded_function(cls, args, kwargs, apply)
+    except NoOperator as error:
+        effects.functions.setdefault(cls, (place, error))
+    except ReadsTensors:
+        effects.report(lambda place: HiddenTensors(place.span(), cls.__name__, place.where))
+    except ChangesInputs:
+        effects.report(lambda place: ArgumentChanged(place.span(), cls.__name__, place.where))
+    finally:
+        effects.is_within = False
+    return apply(*args, **kwargs)
+
+
 def _reentrant(place: Place) -> Diagnostic:
-    reason = "a reentrant checkpoint hides the gradients of what it runs"
-    change = "call torch.utils.checkpoint.checkpoint with use_reentrant=False"
-    return CustomGradient(place.span(), "CheckpointFunction", reason, place.where, change)
+    return HiddenTensors(place.span(), "CheckpointFunction", place.where)
 
 
 def _hook(name: str) -> Callable[[Place], Diagnostic]:

@@ -15,7 +15,7 @@ from ssdsl.model.ops.errors import MissingRule, RowDoesNotFit, UnsteadyOperator
 from ssdsl.model.ops.families.whole import all_whole
 from ssdsl.model.ops.op import Op, regroup
 from ssdsl.model.ops.reader import TypedCall
-from ssdsl.model.ops.registry import find, is_own, known
+from ssdsl.model.ops.registry import given, is_own, known
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
@@ -91,7 +91,7 @@ def signature_of(call: CapturedCall, capture: Capture) -> Signature | None:
 
     Reshapes, which keep their factors, have no signature.
     """
-    op = find(call.target.name())
+    op = given(call)
     found = None if op is None or op.dims is regroup else _signature(op, call, capture, {})
     return found if isinstance(found, Signature) else None
 

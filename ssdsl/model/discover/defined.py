@@ -12,7 +12,8 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch._library.simple_registry import singleton
 
-from ssdsl.model.load.model import USER_PREFIX
+from ssdsl.model.ops.functions import FunctionClass
+from ssdsl.runtime.program.user_module import USER_PREFIX
 
 TORCH = ("aten", "prims", "prim")  # the namespaces of torch's own operators
 MOST_FILES = 300
@@ -23,11 +24,8 @@ def module_of(target: Any) -> str | None:
     imported."""
     if target.namespace in TORCH:
         return ""
-    for module in _modules(target):
-        name = _importable(module)
-        if name is not None:
-            return name
-    return None
+    names = (importable_name(module) for module in _modules(target))
+    return next((name for name in names if name is not None), None)
 
 
 def implementation(target: Any) -> str | None:
@@ -47,6 +45,9 @@ def implementation(target: Any) -> str | None:
 def _modules(target: Any) -> list[ModuleType]:
     """The modules that may define an operator, as far as Python knows: that of its function, that of its fake
     implementation (`register_fake`), and one with the name of its namespace."""
+    function = FunctionClass.of(target)
+    if function is not None:
+        return [sys.modules[function.found().__module__]]
     qualified = target.name().partition(".")[0]
     names = []
     if (definition := OPDEFS.get(qualified)) is not None:
@@ -64,7 +65,7 @@ def _of_file(path: str) -> str:
     return next((n for n, m in list(sys.modules.items()) if getattr(m, "__file__", None) == path), "")
 
 
-def _importable(module: ModuleType) -> str | None:
+def importable_name(module: ModuleType) -> str | None:
     """The name under which another process can import the module's file; None if there is none."""
     name = module.__name__.removeprefix(USER_PREFIX)
     file = getattr(module, "__file__", None)

@@ -16,6 +16,7 @@ import msgspec
 
 from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
+from ssdsl.model.capture.overloads import target_of
 from ssdsl.model.discover.defined import module_of
 from ssdsl.model.discover.experiment import whole
 from ssdsl.model.discover.found import FoundRule
@@ -23,7 +24,7 @@ from ssdsl.model.discover.rule_cache import cache_rule, cached_rule, key_of
 from ssdsl.model.discover.search_path import search_path
 from ssdsl.model.discover.trial import LIMIT_S
 from ssdsl.model.discover.worker import TrialJob
-from ssdsl.model.ops.registry import find, is_random
+from ssdsl.model.ops.registry import given, is_random
 from ssdsl.record import replace
 
 START_S = 300.0  # limit for a process to start and to import torch, on a busy machine
@@ -54,14 +55,14 @@ def discover(capture: Capture, constant: set[str]) -> Capture:
 
 def _job(call: CapturedCall, capture: Capture, is_constant: bool) -> TrialJob | None:
     """The experiment that a call needs, if any."""
-    if find(call.target.name()) is not None or is_random(call):
+    if given(call) is not None or is_random(call):
         return None
     module = module_of(call.target)
     if module is None or (is_constant and not module):
         return None
-    given = tuple(capture.tensors[r] for r in call.refs())
+    read = tuple(capture.tensors[r] for r in call.refs())
     made = tuple(capture.tensors[o] for o in call.outputs if o in capture.tensors)
-    return TrialJob(module, call.target.name(), call.args, call.kwargs, given, made)
+    return TrialJob(module, target_of(call.target), call.args, call.kwargs, read, made)
 
 
 def _results(jobs: list[TrialJob]) -> list[tuple[FoundRule, bool]]:

@@ -12,17 +12,18 @@ import msgspec
 import torch
 
 from ssdsl.model.capture.call import CapturedCall, Tensor
+from ssdsl.model.capture.overloads import overload
 from ssdsl.model.discover.experiment import experiment
 from ssdsl.model.discover.trial import LIMIT_S
+from ssdsl.model.target import Target
 from ssdsl.record import Record
-from ssdsl.runtime.program.recipes import operator_named
 
 
 class TrialJob(Record):
     """A call of an operator, which `module` defines. `careful`: integers stay as small as possible."""
 
     module: str
-    target: str
+    target: Target
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     given: tuple[Tensor, ...]
@@ -37,7 +38,7 @@ def main() -> None:
         for job in jobs:
             if job.module:
                 importlib.import_module(job.module)
-            call = CapturedCall("", "", operator_named(job.target), job.args, job.kwargs, "", "", ())
+            call = CapturedCall("", "", overload(job.target), job.args, job.kwargs, "", "", ())
             results.write(msgspec.json.encode(experiment(call, job.given, job.made, job.careful, LIMIT_S)) + b"\n")
             results.flush()
 

@@ -14,6 +14,7 @@ import torch
 from ssdsl.model.load.batch import cast, taken
 from ssdsl.model.load.outputs import Batch, Found, Where, loss_of, outputs_of, reads_batch
 from ssdsl.model.load.unmaterialised import with_numbers
+from ssdsl.model.rewrite.flex_attention import flex_with_gradients
 from ssdsl.record import Record, field, replace
 from ssdsl.runtime.program.recipes import Recipes
 from ssdsl.runtime.random.counter_rng import Generator
@@ -22,7 +23,6 @@ from ssdsl.text.diagnostic import Diagnostic
 
 MOST = 1 << 20  # elements of the largest buffer whose numbers are made at capture
 Outputs = Sequence[str] | None  # names of a forward's results beside its loss; None: all
-USER_PREFIX = "ssdsl_user_"  # begins the module name under which a user's file is imported
 
 
 class Evaluation(Record):
@@ -69,7 +69,8 @@ class Model(Record):
 
         Raises NoLoss if the outputs have none, and whatever the user's code raises.
         """
-        return self.results(batch, module)[0]
+        with flex_with_gradients():
+            return self.results(batch, module)[0]
 
     def results(self, batch: Batch, module: torch.nn.Module | None = None) -> tuple[Any, Found]:
         """The loss, and the outputs that the evaluation wants. Raises NoLoss, NoSuchOutput and what `compute` does."""

@@ -12,10 +12,9 @@ from typing import Any
 from ssdsl.lang.suggest import nearest, suggest
 from ssdsl.model.capture.source_line import Place
 from ssdsl.model.load.errors import BadModel, FunctionMissing, ModelFileMissing, NumbersNeeded, UserCodeFailed
-from ssdsl.model.load.model import USER_PREFIX
 from ssdsl.model.load.unmaterialised import ReadsNumbers
 from ssdsl.record import Record
-from ssdsl.runtime.program.user_module import import_file
+from ssdsl.runtime.program.user_module import USER_PREFIX, import_file
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 

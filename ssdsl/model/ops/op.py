@@ -21,7 +21,7 @@ Flops = Callable[[TypedCall], int]
 
 MEASURED: Final = None  # a call saves what torch shows when it is captured
 RUNTIME = "runtime"  # the module that every program imports functions from
-NAME = re.compile(r"\w+::\w+(\.\w+)?")
+NAME = re.compile(r"[\w.]+::\w+(\.\w+)?")
 
 
 def regroup(call: TypedCall) -> Signature | None:
@@ -107,6 +107,17 @@ class PartKernel(Record):
     def function(self) -> str:
         """The name of the function that it calls: one of the runtime, or `module.function`."""
         return self.call.partition("(")[0]
+
+
+def imported_name(module: str) -> str:
+    """The name of a module in a program: its own, unless that is no name of Python's.
+
+    >>> imported_name("nets.losses"), imported_name("40_losses")
+    ('nets.losses', '_40_losses')
+    """
+    if all(word.isidentifier() and not iskeyword(word) for word in module.split(".")):
+        return module
+    return re.sub(r"\W|^(?=\d)", "_", module)
 
 
 def call_of(function: str, words: str) -> str:

@@ -11,11 +11,14 @@ from typing import Any
 import torch
 
 from ssdsl.model.capture.call import CapturedCall
+from ssdsl.model.capture.overloads import target_of
 from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.ops.errors import BadRows
 from ssdsl.model.ops.families import elementwise, random
+from ssdsl.model.ops.functions import WORDS, FunctionClass, apply_text
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.rows import ROWS
+from ssdsl.record import replace
 from ssdsl.runtime.program.recipes import operator_named
 from ssdsl.text.diagnostic import PlanError
 
@@ -39,8 +42,22 @@ def is_own(op: Op) -> bool:
 
 def known(call: CapturedCall) -> Op | None:
     """The row of a captured call, or one found by experiments; None if there is neither."""
-    name = call.target.name()
-    return find(name) if call.found is None else _of_experiment(name, call.found)
+    found = given(call) if call.found is None else _of_experiment(call.target.name(), call.found)
+    function = FunctionClass.of(call.target)
+    return found and (found if function is None else _of_function(function, found, *_words(call)))
+
+
+def given(call: CapturedCall) -> Op | None:
+    """The row that ssdsl, a package or the model's file has for a captured call. The row of a user's function has the
+    name of its class: `losses::ChunkedLoss`."""
+    function = FunctionClass.of(call.target)
+    return find(call.target.name() if function is None else function.row_name)
+
+
+def _words(call: CapturedCall) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the tensors of a call of a user's function, and its further words."""
+    given = target_of(call.target).bound(call.args, {})
+    return tuple(name for name in given if name not in WORDS), tuple(given[word] for word in WORDS[1:])
 
 
 def row(call: CapturedCall) -> Op:
@@ -59,6 +76,12 @@ def _of_experiment(name: str, found: FoundRule) -> Op:
         stops_gradient=not any(found.flows),
         module=found.module or "torch",
     )
+
+
+@cache
+def _of_function(function: FunctionClass, found: Op, names: tuple[str, ...], words: tuple[str, ...]) -> Op:
+    """The row of a call of a user's function, with the text of this call."""
+    return replace(found, text=apply_text(function, names, *words), module=function.module)
 
 
 def is_known(target: Any) -> bool:

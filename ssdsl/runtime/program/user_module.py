@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+USER_PREFIX = "ssdsl_user_"  # begins the module name under which a user's file is imported
+
 
 def import_file(path: Path, name: str) -> ModuleType:
     """Runs a file as the module `name`, with its folder first on the path, as Python runs a script."""

@@ -54,10 +54,9 @@ WRONG: dict[str, dict[str, Forward]] = {
         "a backward that fails": dropped.uses_up_its_graph,
     },
     "E0341": {
-        "reversed": dropped.reverses,
-        "clipped": dropped.clips,
-        "a reentrant checkpoint": dropped.checkpoints_reentrantly,
-        "not to be called twice": dropped.takes,
+        "a class inside a function": dropped.reverses_by_a_class_of_its_own,
+        "straight-through": dropped.rounds_by_a_class_of_its_own,
+        "a function among its arguments": dropped.reverses_a_function,
     },
     "E0342": {
         "of a tensor": dropped.hooks_a_tensor,
@@ -94,6 +93,11 @@ WRONG: dict[str, dict[str, Forward]] = {
         "a buffer": dropped.counts_where_it_is_not_captured,
         "zeros": dropped.multiplies_by_zero_where_it_is_not_captured,
     },
+    "E0351": {
+        "a reentrant checkpoint": dropped.checkpoints_reentrantly,
+        "a reversible block": dropped.reverses_blocks,
+    },
+    "E0352": {"marked dirty": dropped.changes_an_argument},
 }
 HOOKS: dict[str, Callable[[Net], object]] = {
     "a module": lambda net: net.fc.register_full_backward_hook(lambda module, given, coming: None),
@@ -137,6 +141,10 @@ def test_each_has_its_cases_and_an_explanation() -> None:
 
 EXACT: tuple[Forward, ...] = (
     dropped.squares,
+    dropped.reverses,
+    dropped.clips,
+    dropped.takes,
+    dropped.reverses_in_autocast,
     dropped.checkpoints,
     dropped.changes_buffers,
     dropped.keeps_the_last,

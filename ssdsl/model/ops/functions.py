@@ -1,0 +1,205 @@
+"""Operators of users' functions: a call of a `torch.autograd.Function` is one operator, with the user's own backward.
+
+`ChunkedLoss.apply(x, weight, labels, 0.1)` is a call of
+
+    ssdsl_function::ChunkedLoss.3f2a(Tensor x, Tensor weight, Tensor labels,
+                                     str function="losses:ChunkedLoss", str given="", ...) -> Tensor
+
+whose tensors have the names of the forward's parameters. `given` are the arguments as Python literals, with `...` for
+each tensor: `(..., ..., ..., 0.1)`; `made` are the results in the same way; `autocast` is the type to which autocast
+casts around the call, if it does. So a call is data, and any process can define the operator from its target: it
+imports the class by its name.
+"""
+
+import ast
+import hashlib
+import importlib
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Never
+
+import torch
+
+from ssdsl.model.ops.op import imported_name
+from ssdsl.model.target import SchemaParameter, Target
+from ssdsl.record import Record
+from ssdsl.runtime.kernels.own_functions import autocasting, tensors_of
+from ssdsl.runtime.program.user_module import USER_PREFIX
+
+NAMESPACE = "ssdsl_function"
+LIBRARY: Any = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
+WORDS = ("function", "given", "made", "autocast")  # the parameters behind the tensors
+TENSOR = ...  # stands for a tensor among literals
+LITERALS = (bool, int, float, str, bytes, complex, type(None))
+WORD, FLOAT = "torch", "float"  # {"torch": "float32"} is torch.float32, {"float": "inf"} an infinity
+
+
+class FunctionClass(Record):
+    """A class by the module that defines it, as a program imports it, and its name there: `losses`, `Fused.Loss`."""
+
+    module: str
+    name: str
+
+    @classmethod
+    def of(cls, operator: Any) -> "FunctionClass | None":
+        """The class whose operator this is, an overload or a target; None for other operators."""
+        match operator:
+            case Target(name=name) if name.startswith(f"{NAMESPACE}::"):
+                default = next(p.default for p in operator.parameters if p.name == WORDS[0])
+            case torch._ops.OpOverload(namespace="ssdsl_function"):
+                default = next(p.default_value for p in operator._schema.arguments if p.name == WORDS[0])
+            case _:
+                return None
+        module, _, name = str(default).partition(":")
+        return cls(module, name)
+
+    @property
+    def row_name(self) -> str:
+        """The operator's name in a row that a user gives: `losses::Loss`."""
+        return f"{self.module}::{self.last}"
+
+    @property
+    def last(self) -> str:
+        """The name of the class itself."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def text(self) -> str:
+        """The class in a program."""
+        return f"{imported_name(self.module)}.{self.name}"
+
+    def found(self) -> type[Any]:
+        """The class. Raises ImportError or AttributeError where there is none."""
+        found: Any = sys.modules.get(f"{USER_PREFIX}{self.module}") or importlib.import_module(self.module)
+        for word in self.name.split("."):
+            found = getattr(found, word)
+        return found  # type: ignore[no-any-return]
+
+    def target(self, names: Sequence[str], is_single: bool) -> Target:
+        """The operator for calls with tensors of these names, which return one tensor or several."""
+        words = (f"{self.module}:{self.name}", *("" for _ in WORDS[1:]))
+        described = "|".join((*words, *names, str(is_single)))
+        overload = f"f{hashlib.sha256(described.encode()).hexdigest()[:8]}"
+        tensors = (SchemaParameter(name) for name in names)
+        parameters = (*tensors, *map(SchemaParameter, WORDS, words))
+        return Target(f"{NAMESPACE}::{self.last}.{overload}", parameters, unpacks=not is_single)
+
+
+def define(target: Target) -> None:
+    """Defines the operator of a user's function, unless it is defined."""
+    name = target.name.partition("::")[2]
+    packet, _, overload = name.partition(".")
+    if overload in getattr(getattr(torch.ops, NAMESPACE), packet, _NoOverloads).overloads():
+        return
+    tensors = [f"Tensor {p.name}" for p in target.parameters[: -len(WORDS)]]
+    words = [f'str {p.name}="{p.default}"' for p in target.parameters[-len(WORDS) :]]
+    result = "Tensor[]" if target.unpacks else "Tensor"
+    LIBRARY.define(f"{name}({', '.join([*tensors, *words])}) -> {result}")
+    function = FunctionClass.of(target)
+    assert function is not None
+
+    def call(*args: Any) -> Any:
+        given = args[: len(tensors)]
+        words = (*args[len(tensors) :], *(p.default for p in target.parameters[len(args) :]))
+        return called(function, words[1], words[3], given)
+
+    LIBRARY.impl(name, call, "CompositeImplicitAutograd")
+
+
+class _NoOverloads:
+    """An operator that is not defined."""
+
+    @staticmethod
+    def overloads() -> list[str]:
+        return []
+
+
+def called(function: FunctionClass, given: str, autocast: str, tensors: Sequence[torch.Tensor]) -> Any:
+    """The result of `apply`: a tensor, or a list of all tensors among its results."""
+    apply, args = function.found().apply, filled(ast.literal_eval(given), iter(tensors))
+    result = apply(*args) if not autocast else autocasting(_value(ast.literal_eval(autocast)), apply, *args)
+    if isinstance(result, torch.Tensor):
+        return result
+    return tensors_of(result)
+
+
+# -- arguments and results as literals ---------------------------------------------------------------------------------
+
+
+class NoLiteral(Exception):
+    """A text cannot hold this item; the message says what it is."""
+
+
+def literal(item: Any) -> str:
+    """An argument or result as a literal of Python, with `...` in place of each tensor. Raises NoLiteral.
+
+    >>> literal((torch.ones(2), [1, torch.ones(3)], "sum", torch.float32, float("inf"), ()))
+    "(..., [1, ...], 'sum', {'torch': 'float32'}, {'float': 'inf'}, ())"
+    """
+    match item:
+        case torch.Tensor():
+            return "..."
+        case list() if type(item) is list:
+            return f"[{', '.join(map(literal, item))}]"
+        case tuple() if type(item) is tuple:
+            return f"({', '.join(map(literal, item))}{',' if len(item) == 1 else ''})"
+        case torch.dtype() | torch.layout() | torch.memory_format():
+            return repr({WORD: str(item).removeprefix("torch.")})
+        case float() if not math.isfinite(item):
+            return repr({FLOAT: str(item)})
+    return repr(item) if type(item) in LITERALS else _no(item)
+
+
+def _no(item: Any) -> Never:
+    name = getattr(item, "__name__", None)
+    raise NoLiteral(f"the function `{name}`" if name and callable(item) else f"an object of `{type(item).__name__}`")
+
+
+def filled(item: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """An argument with the next of the tensors in place of each `TENSOR`."""
+    match item:
+        case _ if item is TENSOR:
+            return next(tensors)
+        case list() | tuple():
+            return type(item)(filled(each, tensors) for each in item)
+        case dict():
+            return _value(item)
+    return item
+
+
+def _value(item: Mapping[str, str]) -> Any:
+    return getattr(torch, item[WORD]) if WORD in item else float(item[FLOAT])
+
+
+def apply_text(function: FunctionClass, names: Sequence[str], given: str, made: str, autocast: str = "") -> str:
+    """The form of a call in a program, with the names of its tensors in braces.
+
+    >>> apply_text(FunctionClass("losses", "Loss"), ["x", "w"], "(..., [...], 0.1, 'sum')", "...")
+    "losses.Loss.apply({x}, [{w}], 0.1, 'sum')"
+    >>> apply_text(FunctionClass("losses", "Loss"), ["x"], "(...,)", "...", "{'torch': 'bfloat16'}")
+    'autocasting(torch.bfloat16, losses.Loss.apply, {x})'
+    """
+    rest = iter(names)
+    words = [_text(item, rest) for item in ast.literal_eval(given)]
+    text = f"{function.text}.apply({', '.join(words)})"
+    if autocast:
+        dtype = _text(ast.literal_eval(autocast), rest)
+        text = f"autocasting({', '.join([dtype, f'{function.text}.apply', *words])})"
+    results = ast.literal_eval(made)
+    is_plain = results is TENSOR or all(item is TENSOR for item in results)
+    return text if is_plain else f"tensors_of({text})"
+
+
+def _text(item: Any, names: Iterator[str]) -> str:
+    match item:
+        case _ if item is TENSOR:
+            return f"{{{next(names)}}}"
+        case list():
+            return f"[{', '.join(_text(each, names) for each in item)}]"
+        case tuple():
+            inside = ", ".join(_text(each, names) for each in item)
+            return f"({inside},)" if len(item) == 1 else f"({inside})"
+        case dict():
+            return f"torch.{item[WORD]}" if WORD in item else f'float("{item[FLOAT]}")'
+    return repr(item).replace("{", "{{").replace("}", "}}")
