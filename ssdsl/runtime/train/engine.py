@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from ..ranks.rank_setup import join_world, role_of, tie_groups, weights_of
 from ..ranks.world import World
 from ..step.weights import Weights
 from .engine_checkpoints import EngineCheckpoints
+from .failed_step import failed_step
 from .optimizer import Groups, Make, Optimizer, chosen_weights, stepped
 from .precision import HALF, Scaler
 from .programs import Programs, Variant
@@ -69,6 +71,7 @@ class Engine:
         self._others: dict[Variant, RankProgram] = {}
         self._checkpoints = EngineCheckpoints(self, background)
         self._compared = False  # whether the ranks have compared their inputs
+        self.since = "since before the first step"  # when a weight that is not finite may have become so
 
     def _share(self, program: Any) -> RankProgram:
         join_world(program.table, self.world)
@@ -90,6 +93,16 @@ class Engine:
     def updates(self) -> int:
         """The number of steps, with those that an overflow in float16 has left out: what a loop counts."""
         return self.steps + (self.scaler.skipped if self.scaler is not None else 0)
+
+    def stop_on(self, *signals: Signals) -> None:
+        """Takes signals as a request to stop, as in `engine.stop_on(SIGTERM, SIGUSR1)`: `stopping` is then true after
+        the step. A second one ends this rank at once. Raises EngineError outside of the main thread."""
+        self.ending.request.listen(*signals)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a rank had been asked to stop when the last step ended; the same on all ranks."""
+        return self.ending.is_stopping
 
     # -- what is trained -----------------------------------------------------------------------------------------------
 
@@ -125,6 +138,7 @@ class Engine:
             for weight in self.ending.weights:
                 weight.give_back()
             self.complete()
+            self.since = "since `engine.put`"
             still = {one.name: own[one.name] for one in self._checkpoints.untrained() if one.name in tensors}
             if still:
                 self._checkpoints.take(still)
@@ -256,6 +270,7 @@ class Engine:
         update: bool = True,
         scale: float = 1.0,
         allow_nan: bool = False,
+        find_nan: bool = False,
     ) -> float:
         """One training step on a global batch; its loss, the same number on every rank.
 
@@ -263,28 +278,39 @@ class Engine:
         sizes, as the number of samples or the length of sequences, may be others than the example's. `clip` is the
         largest norm of all gradients. Of several losses `loss` names the one of this step, by default it is their sum;
         of several optimizers, those that step are `optimizer`, and gradients of other weights are dropped. With
-        `update=False` the gradients are kept and added to those of the next
-        step; `scale` multiplies the loss before backward (1/4 for the mean of four batches). Raises EngineError for a
-        batch of other names, sizes or dtypes; for a `clip` that is not positive; and, unless `allow_nan`, for a loss
-        that is not finite: then nothing was updated.
+        `update=False` the gradients are kept and added to those of the next step; `scale` multiplies the loss before
+        backward (1/4 for the mean of four batches). With `find_nan` gradients and updated weights are checked too, and
+        the error names what made the first number that is not finite: the step runs again, with each operator looked
+        at. Raises EngineError for a batch of other names, sizes or dtypes; for a `clip` that is not positive; and,
+        unless `allow_nan`, for a loss that is not finite: then nothing was updated.
         """
         made = self.ending.optimizers
         steps = made.asked(optimizer) if update or optimizer is not None or len(made) > 1 else []
-        options = StepOptions(clip, update, scale, allow_nan, tuple(steps))
+        options = StepOptions(clip, update, scale, allow_nan, find_nan, tuple(steps))
         with self.world.enter():
             share, part = self._find(Variant("train", loss=self._known_loss(loss)), batch)
             self._running = share
             self.ending.options = options
-            share.run(part, self.seed, self.micro_steps, self.ending.loss_scale)
+            scale = self.ending.loss_scale
+            share.run(part, self.seed, self.micro_steps, scale)
             if share.role is None:  # this rank runs no tasks, so nothing else ends its step
                 self.ending(share)
-            found = self.ending.result(self.micro_steps)
+            if self.ending.not_finite is not None:
+                self.weights.next.clear()
+                error = failed_step(self, self.ending.not_finite, share, part, scale)
+                self.weights.next.clear()
+                raise error
             self.weights.take_next()
         self.micro_steps += 1
         self.steps += self.ending.updated
+        if self.ending.updated:
+            step = f"the update of step {self.micro_steps - 1}"
+            self.since = (
+                f"it was changed after {step}, which left it finite" if find_nan else f"since {step}, or before"
+            )
         if isinstance(batch, CheckedBatch):
             self._checkpoints.note(batch)
-        return found
+        return self.ending.loss
 
     def _known_loss(self, name: str | None) -> str | None:
         """The name of one of several losses, or None for their sum. Raises EngineError for another name."""
@@ -423,6 +449,7 @@ class Engine:
         training. Raises EngineError if there is no checkpoint, or it is damaged, or of another model or optimizer.
         """
         with self.world.enter():
+            self.since = f"since it was loaded from `{folder}`"
             return self._checkpoints.load(folder, strict, cast)
 
     @torch.no_grad()
@@ -438,6 +465,7 @@ class Engine:
         EngineError as `load` does, and if one of these is missing, or the loader's data are others.
         """
         with self.world.enter():
+            self.since = f"since it was loaded from `{folder}`"
             return self._checkpoints.resume(folder)
 
     def close(self) -> None:
