@@ -15,8 +15,8 @@ MASK = (
 )
 POSITION = (
     "keep it a tensor, and write at positions that are a tensor too. For a buffer of K rows and n new ones:\n"
-    "`where = (self.{buffer} + torch.arange(n)) % K` and `self.queue.index_copy_(0, where, rows)`, in place of a slice;\n"
-    "`self.{buffer}.add_(n).remainder_(K)` moves it on"
+    "`where = (self.{buffer} + torch.arange(n)) % K`, `self.queue.index_copy_(0, where, rows)` in place of a slice,\n"
+    "and `self.{buffer}.add_(n).remainder_(K)` to move it on"
 )
 MINLENGTH = "give it a `minlength`: so many counts, and no number may be as large"
 INSTEAD = {  # by operator
