@@ -1,7 +1,7 @@
 """`python -m bench [steps | training | compile | accuracy | dropout | start]`: all benchmarks, or one.
 
-`python -m bench fuzz | models | rounding | foresight | same | routes | found | gpus` checks; `python -m bench papers`
-writes docs/papers.md.
+`python -m bench fuzz | models | published | rounding | foresight | same | routes | found | gpus` checks;
+`python -m bench papers` writes docs/papers.md.
 """
 
 import sys
@@ -11,6 +11,7 @@ from bench.foresight import run as foresight
 from bench.fuzz import run as fuzz
 from bench.models import run as models
 from bench.papers import run as papers
+from bench.published import run as published
 from bench.rounding import run as rounding
 from bench.same import run as same
 
@@ -26,6 +27,7 @@ PAGES = {"papers": papers.main}  # which simulate, and write a page
 CHECKS = {
     "fuzz": fuzz.main,
     "models": models.main,
+    "published": published.main,
     "rounding": rounding.main,
     "foresight": foresight.main,
     "same": same.main,
