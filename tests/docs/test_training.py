@@ -86,7 +86,7 @@ def test_a_plan_trains_as_one_device(
 
 def test_all_sections_go_on_with_it(trained: subprocess.CompletedProcess[str]) -> None:
     assert len(numbers(trained.stdout, "odd")) == 4, f"{trained.stdout}{trained.stderr}"
-    for word in ("valid", "right", "single", "shorter", "best", "average", "half", "large"):
+    for word in ("valid", "right", "single", "shorter", "buckets", "best", "average", "half", "large"):
         assert len(numbers(trained.stdout, word)) == 2, f"{word}: {trained.stdout}{trained.stderr}"
 
 
@@ -133,4 +133,4 @@ def test_a_pretrained_model_that_no_process_makes(run: Run) -> None:
 
 def test_every_file_is_run() -> None:
     own = {"net.py", "alone.py", "train.py", "use.py", "hf.py", "folder.py", "model.py", "pretrained.py"}
-    assert FILES.keys() == own and len(GOING_ON) == 9 and len(COMMANDS) == 3
+    assert FILES.keys() == own and len(GOING_ON) == 10 and len(COMMANDS) == 3
