@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
@@ -14,6 +14,7 @@ from ssdsl.lower.lowering import Held
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.neighbours.carry_over import carry_over
+from ssdsl.plan.neighbours.refit import Keep
 from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import require_proof
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -78,13 +79,18 @@ def compile_evaluation(
 
 
 def _carried(training: Compiled, graph: Graph, cluster: Cluster | None, *, trains: bool) -> Program:
-    """The program of another graph: with unequal parts of its batch if that compiles, else with equal ones."""
-    plan = carry_over(training.plan, graph, trains=trains)
+    """The program of another graph, which keeps as much of the plan's parts as compiles: stated regions, else unequal
+    runs, else equal ones."""
     held = Held(training.program.params, training.program.flats)
-    try:
-        return lower(plan, cluster, held=held, trains=trains)
-    except PlanError:
-        equal = carry_over(training.plan, graph, trains=trains, unequal=False)
-        if equal.operators == plan.operators:
-            raise
-    return lower(equal, cluster, held=held, trains=trains)
+    tried: Plan | None = None
+    failed: PlanError | None = None
+    for keep in get_args(Keep):
+        plan = carry_over(training.plan, graph, trains=trains, keep=keep)
+        if tried is not None and plan.operators == tried.operators:
+            continue
+        try:
+            return lower(plan, cluster, held=held, trains=trains)
+        except PlanError as error:
+            tried, failed = plan, error
+    assert failed is not None
+    raise failed

@@ -43,9 +43,10 @@ from ssdsl.model.ops.op import Op, PartKernel, resolved
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import Target
 from ssdsl.record import Record, field_names
+from ssdsl.runtime.program.returned import Leaf
 
 FORMAT, VERSION = "ssdsl graph", 2
-PARTS = (Graph, Target, Constant, FoundRule, Observed, Storage, Sliding, Op)
+PARTS = (Graph, Target, Constant, FoundRule, Observed, Storage, Sliding, Op, Leaf)
 DEFINED = [  # the modules of these classes define all that a graph is made of
     item
     for part in PARTS

@@ -13,6 +13,7 @@ from typing import Any
 
 from ssdsl.model.constant import Constant
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Ref, Stage, Value
+from ssdsl.runtime.program.returned import Leaf
 
 FEW = 16  # constants of up to so many numbers are shown; of larger ones, a checksum
 
@@ -30,7 +31,7 @@ def graph_blocks(graph: Graph) -> Iterator[Block]:
     yield [f"graph of {graph.name}", f"classes {', '.join(f'{cls} {word}' for cls, word in words.classes.items())}"]
     outputs = (f"output {name} = %{value}" for name, value in graph.outputs.items())
     updates = (f"update {buffer} = %{value}" for buffer, value in graph.updates.items())
-    yield [f"loss = %{graph.loss}", *outputs, *updates]
+    yield [f"loss = %{graph.loss}", *outputs, *map(_returned, graph.returned), *updates]
     made = {o.value for operator in graph.operators for o in operator.outputs}
     given = (v for v in graph.values.values() if v.origin is not Origin.OPERATOR or v.name not in made)
     yield [*map(words.given, given), *(_constant(name, tensor) for name, tensor in graph.constants.items())]
@@ -41,6 +42,11 @@ def graph_blocks(graph: Graph) -> Iterator[Block]:
             block = [f"module {operator.module}"]
         block += (f"  {line}" for line in words.operator(operator))
     yield block
+
+
+def _returned(leaf: Leaf) -> str:
+    path = ", ".join(f"{step.kind} {step.key}" for step in leaf.path)
+    return f"returned {path}{f': {leaf.what}' if leaf.what else ''}"
 
 
 class _Words:

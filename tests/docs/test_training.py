@@ -87,7 +87,7 @@ def test_a_plan_trains_as_one_device(
 
 def test_all_sections_go_on_with_it(trained: subprocess.CompletedProcess[str]) -> None:
     assert len(numbers(trained.stdout, "odd")) == 4, f"{trained.stdout}{trained.stderr}"
-    for word in ("valid", "right", "single", "shorter", "best", "average", "half", "large"):
+    for word in ("valid", "right", "single", "shorter", "buckets", "best", "average", "half", "large"):
         assert len(numbers(trained.stdout, word)) == 2, f"{word}: {trained.stdout}{trained.stderr}"
 
 

@@ -15,6 +15,7 @@ from ssdsl.model.graph_text import graph_text
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import target
 from ssdsl.record import field_names, replace
+from ssdsl.runtime.program.returned import Leaf, Step
 
 BADDBMM = target("aten::baddbmm", "self batch1 batch2 beta alpha")
 LINEAR = Operator(
@@ -74,6 +75,7 @@ GRAPH = Graph(
     constants={"few": constant_of(torch.tensor([1.5, 2.0])), "many": constant_of(torch.arange(20))},
     axes={"x": ("batch", "in")},
     outputs={"logits": "fc"},
+    returned=(Leaf((Step("dict", "logits"),)), Leaf((Step("dict", "more"), Step("tuple", 0)), "an int")),
 )
 TEXT = """\
 graph of net
@@ -81,6 +83,8 @@ classes 0 batch, 7 in, 2 in#2
 
 loss = %fc
 output logits = %fc
+returned dict logits
+returned dict more, tuple 0: an int
 update seen = %counted
 
 input x : float32[batch 4, in 3] named (batch, in)
@@ -117,6 +121,7 @@ OTHER: dict[type, dict[str, Any]] = {
         "constants": {"few": constant_of(torch.tensor([1.5, 2.0])), "many": constant_of(torch.arange(1, 21))},
         "axes": {"x": ("batch", "width")},
         "outputs": {},
+        "returned": (Leaf((Step("list", "logits"),)),),
         "values": GRAPH.values | {"more": replace(VALUES[0], name="more")},
     },
     Operator: {

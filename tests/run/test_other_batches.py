@@ -121,6 +121,23 @@ def test_a_batch_of_any_size_trains_right(text: str, rows: int) -> None:
     assert [p.layout for p in found.program.params] == [p.layout for p in training.program.params]
 
 
+STATED = {  # of a batch of 8, another number of samples, and the sizes of the parts
+    "into dp = [6, 2]": (12, {(((0, 9),), ((9, 12),))}),
+    "into dp = [6, 2], m = 2": (12, {None, (((0, 4),), ((4, 6),))}),  # of each micro-batch
+    "into dp parts [[0, 3], [1, 2]]": (11, {(((0, 2), (8, 11)), ((2, 8),))}),
+    "into dp = [7, 1]": (2, {None}),  # 1 and 1
+    "into dp = [1, 7]": (5, {(((0, 3),), ((3, 5),))}),  # a part would be empty
+}
+
+
+@pytest.mark.parametrize("text", STATED)
+def test_stated_parts_keep_their_shares(text: str) -> None:
+    rows, expected = STATED[text]
+    _, found = resized(f"mesh gpus(dp = 2)\nsplit model by batch {text}\nassign model to gpus\n", rows)
+    assert {i.at for record in found.plan.operators.values() for i in record.indices} == expected
+    assert is_right(found.program, net(rows))
+
+
 def test_what_is_made_of_inputs_is_cut_as_what_reads_it() -> None:
     """Labels are flattened on three devices, which four samples in six parts would leave two of."""
     text = "mesh gpus(dp = 3)\nsplit model by batch into dp, m = 2\nassign model to gpus\n"

@@ -168,6 +168,74 @@ def test_a_loader_of_batches_of_any_length(plan: str, tmp_path: Path) -> None:
         assert [shape for _, shape, _ in found] == [shape for _, _, shape in found] == order == sampled
 
 
+class Sentences(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
+    """Samples of many lengths; a few are long."""
+
+    def __init__(self) -> None:
+        draw = torch.Generator().manual_seed(3)
+        lengths = [*torch.randint(1, 9, (23,), generator=draw).tolist(), 12, 11, 9]
+        self.all = [{name: torch.randint(0, 32, (n,), generator=draw) for name in ("x", "y")} for n in lengths]
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def __getitem__(self, at: int) -> dict[str, torch.Tensor]:
+        return self.all[at]
+
+
+BUCKETS: dict[str, Any] = {"buckets": [12, 4, SEQ], "pad": {"x": 0, "y": -100}, "drop_last": False, "shuffle": True}
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_buckets_of_lengths_train_as_on_one_device(plan: str, tmp_path: Path) -> None:
+    """And a run that is resumed in the middle of an epoch, with workers, goes on with the same batches."""
+
+    def begin(engine: Engine) -> Any:
+        engine.optimizer(torch.optim.AdamW, lr=1e-2)
+        loader, found = engine.loader(Sentences(), SAMPLES, **BUCKETS), []
+        for batch in loader:
+            found.append((engine.step(batch), dict(batch)))
+            if engine.steps == 3:
+                engine.save(tmp_path / "run", wait=True)
+        assert len(found) == len(loader)
+        return found
+
+    def resume(engine: Engine) -> Any:
+        engine.optimizer(torch.optim.AdamW, lr=1e-2)
+        loader = engine.loader(Sentences(), SAMPLES, num_workers=2, **BUCKETS)
+        engine.resume(tmp_path / "run")
+        return [engine.step(batch) for batch in loader]
+
+    ranks = engines(plan, begin, tmp_path)
+    module, optimizer_of = text(), torch.optim.AdamW
+    optimizer, expected = optimizer_of(module.parameters(), lr=1e-2), []
+    for _, batch in ranks[0]:
+        optimizer.zero_grad()
+        loss = module(**batch)["loss"]
+        loss.backward()
+        optimizer.step()
+        expected.append(float(loss.detach()))
+    for rank in ranks:
+        torch.testing.assert_close([loss for loss, _ in rank], expected, rtol=1e-4, atol=1e-5)
+        for (_, mine), (_, first) in zip(rank, ranks[0], strict=True):
+            assert all(torch.equal(mine[name], first[name]) for name in ("x", "y"))
+    _check_buckets([batch for _, batch in ranks[0]])
+    torch.testing.assert_close(engines(plan, resume, tmp_path)[-1], expected[3:], rtol=1e-4, atol=1e-5)
+
+
+def _check_buckets(given: list[dict[str, torch.Tensor]]) -> None:
+    """Each sample is in one batch, whole, padded to the least bucket that is as long."""
+    left = [tuple(sample["x"].tolist()) for sample in Sentences().all]
+    for batch in given:
+        for x, y in zip(batch["x"], batch["y"], strict=True):
+            length = int((y != -100).sum())
+            left.remove(tuple(x[:length].tolist()))
+            assert len(x) == next(n for n in (4, SEQ, 12) if n >= length)
+            assert not x[length:].any() and (y[length:] == -100).all()
+    assert not left
+    assert {batch["x"].shape for batch in given} >= {(SAMPLES, 4), (SAMPLES, SEQ), (3, 12)}
+
+
 def test_positions_that_the_model_does_not_have(tmp_path: Path) -> None:
     def work(engine: Engine) -> None:
         engine.predict(made(SAMPLES, POSITIONS + 1))

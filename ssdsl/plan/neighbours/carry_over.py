@@ -4,97 +4,21 @@ The plan's text is not read again. An operator of the other graph takes the plac
 operator of the same kind in the same module, called as often before. So selections may name operators that only
 training has, and `balance` keeps its cuts. An operator without a twin goes to the devices of the weights that it reads,
 or beside its operands. If the other graph trains, too, it takes the twins' orders and recomputation; an evaluation runs
-as early as data allow. A dimension of another size is cut into unequal parts if equal ones do not divide it.
-
-Of the indices that cut one dimension, at most one may have unequal parts, a limit of the lowering (`divide_dims.py`).
-If that is not enough, the dimension is cut less: an index in time gets fewer parts, or one over devices is left out,
-and they compute copies. All operators of another graph of a model have the same new cuts (`Resized`).
+as early as data allow. A dimension of another size is cut into unequal parts if equal ones do not divide it
+(`refit.py`). All operators of another graph of a model have the same new cuts (`Resized`).
 """
 
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ssdsl.model.graph import Graph, Operator, Origin, Stage
 from ssdsl.plan.neighbours.place_beside import beside
+from ssdsl.plan.neighbours.refit import Fit, IndexParts, Keep, refit, shares
 from ssdsl.plan.plan import NOTHING, ClockRow, Index, OpPlan, Order, Placement, Plan, TaskSet
-from ssdsl.plan.regions import Regions, parts_of
-from ssdsl.record import Record, replace
-
-
-class IndexParts(Record):
-    """One index of a dimension, with its number of parts, which lie on devices, or run one after another in time."""
-
-    name: str
-    count: int
-    in_time: bool
-
-
-class Fit(Record):
-    """One index as it cuts another size: into `count` parts (1: not at all). `at` has their positions, if they are
-    unequal."""
-
-    count: int
-    at: Regions | None = None
-
-
-def refit(size: int, cuts: Sequence[IndexParts], *, unequal: bool) -> Mapping[str, Fit]:
-    """The cuts of a dimension of this size by these indices, the outermost first: over as many devices as possible,
-    then into as many parts in time.
-
-    >>> refit(12, [IndexParts("dp", 2, False), IndexParts("m", 4, True)], unequal=True)  # 6 each: 2, 2, 1, 1
-    {'dp': Fit(count=2, at=None), 'm': Fit(count=4, at=(((0, 2),), ((2, 4),), ((4, 5),), ((5, 6),)))}
-    >>> refit(9, [IndexParts("dp", 2, False), IndexParts("m", 4, True)], unequal=True)  # 6 and 3, in thirds
-    {'dp': Fit(count=2, at=(((0, 6),), ((6, 9),))), 'm': Fit(count=3, at=None)}
-    >>> refit(5, [IndexParts("dp", 2, False)], unequal=False)
-    {'dp': Fit(count=1, at=None)}
-    """
-    found = max(_ways(size, cuts, unequal), key=lambda way: _worth(cuts, *way))
-    return dict(zip((c.name for c in cuts), _fits(size, *found), strict=True))
-
-
-Way = tuple[tuple[int, ...], int | None]  # the number of parts of each index, and the one with unequal parts, if any
-
-
-def _ways(size: int, cuts: Sequence[IndexParts], unequal: bool) -> Iterator[Way]:
-    """All possible cuts: equal parts divide the size, and at most one index has unequal ones."""
-    for odd in (None, *range(len(cuts))) if unequal else (None,):
-        equal = [[1] if n == odd else _divisors(size, c) for n, c in enumerate(cuts)]
-        for counts in itertools.product(*equal):
-            left, rest = divmod(size, math.prod(counts))
-            if rest:
-                continue
-            if odd is None:
-                yield counts, None
-            elif left >= cuts[odd].count or cuts[odd].in_time:  # every device has a part; in time there may be fewer
-                yield (*counts[:odd], min(left, cuts[odd].count), *counts[odd + 1 :]), odd
-
-
-def _divisors(size: int, cut: IndexParts) -> list[int]:
-    """The numbers of equal parts that an index may have: its own, fewer if it is in time, or 1."""
-    fewer = range(2, cut.count) if cut.in_time else ()
-    return [n for n in (1, *fewer, cut.count) if size % n == 0]
-
-
-def _worth(cuts: Sequence[IndexParts], counts: Sequence[int], odd: int | None) -> tuple[int, bool, int, bool]:
-    """A key to compare cuts by: more devices, devices with equal parts, more parts, all parts equal."""
-    devices = math.prod(n for n, c in zip(counts, cuts, strict=True) if not c.in_time)
-    return devices, odd is None or cuts[odd].in_time, math.prod(counts), odd is None
-
-
-def _fits(size: int, counts: Sequence[int], odd: int | None) -> Iterator[Fit]:
-    """Each index as it cuts the dimension, the outermost first, by the numbers of parts that `_ways` found."""
-    for n, count in enumerate(counts):
-        if n != odd:
-            yield Fit(count)
-            continue
-        inner = math.prod(counts[n + 1 :])  # the size of each part is a multiple of it
-        each, more = divmod(size // math.prod(counts[:n]) // inner, count)  # the first `more` parts are larger by one
-        sizes = [(each + (k < more)) * inner for k in range(count)]
-        yield Fit(count, parts_of(sizes) if more else None)
-
+from ssdsl.record import replace
 
 Key = tuple[int, int]  # the size of a dimension in the plan, and in the other graph
 Chain = tuple[IndexParts, ...]  # all indices of an operator that cut one dimension, the outermost first
@@ -105,18 +29,18 @@ class Resized:
     """The indices that cut each resized dimension, and their new cuts, which are the same for all operators.
 
     `chains` has the distinct chains of operators, in the order in which they were found, by the old and the new size;
-    `fits` the new cuts, by the new size and the chain. With `unequal`, parts may differ in size.
+    `fits` the new cuts, by the new size and the chain. `keep` says what is kept of the plan's parts.
     """
 
     plan: Plan
-    unequal: bool
+    keep: Keep
     chains: dict[Key, dict[Chain, None]] = field(default_factory=dict)
     fits: dict[tuple[int, Chain], Mapping[str, Fit]] = field(default_factory=dict)
 
     @staticmethod
-    def of(plan: Plan, pairs: Iterable[tuple[Operator, Operator]], unequal: bool) -> "Resized":
+    def of(plan: Plan, pairs: Iterable[tuple[Operator, Operator]], keep: Keep) -> "Resized":
         """Collects the resized dimensions of operators of the plan, each paired with its twin in the other graph."""
-        found = Resized(plan, unequal)
+        found = Resized(plan, keep)
         for twin, operator in pairs:
             indices, numbers = plan.of(twin.name).indices, numbers_of(twin, operator)
             for dim in dict.fromkeys(i.dim for i in indices):
@@ -153,14 +77,14 @@ class Resized:
 
     def _fit(self, size: int, chain: Chain) -> Mapping[str, Fit]:
         if (size, chain) not in self.fits:
-            self.fits[size, chain] = refit(size, chain, unequal=self.unequal)
+            self.fits[size, chain] = refit(size, chain, self.keep)
         return self.fits[size, chain]
 
     def _chain(self, indices: tuple[Index, ...], dim: int, twin: Operator) -> Chain:
         place = self.plan.of(twin.name).place  # an operator on data has none: it runs wherever it is read
         meshes = (m for m in self.plan.meshes if place is None or m.name == place.mesh)
         axes = {axis for mesh in meshes for axis, _ in mesh.axes}
-        return tuple(IndexParts(i.name, i.count, i.name not in axes) for i in indices if i.dim == dim)
+        return tuple(IndexParts(i.name, i.count, i.name not in axes, shares(i.at)) for i in indices if i.dim == dim)
 
 
 def numbers_of(twin: Operator, operator: Operator) -> dict[int, int]:
@@ -175,10 +99,10 @@ def numbers_of(twin: Operator, operator: Operator) -> dict[int, int]:
 Twin = tuple[str, str, int]  # the module, the kind, and how many of the kind there were before in the module
 
 
-def carry_over(plan: Plan, graph: Graph, *, trains: bool = False, unequal: bool = True) -> Plan:
-    """The plan for `graph`, another graph of the plan's model; with `trains` it keeps orders and state. Without
-    `unequal` all parts of a dimension have one size."""
-    carried = _Carried(plan, graph, unequal)
+def carry_over(plan: Plan, graph: Graph, *, trains: bool = False, keep: Keep = "regions") -> Plan:
+    """The plan for `graph`, another graph of the plan's model; with `trains` it keeps orders and state. `keep` says
+    what it keeps of the parts of a dimension of another size."""
+    carried = _Carried(plan, graph, keep)
     carried.place_twins()
     carried.place_others()
     records = {o.name: carried.records[o.name] for o in graph.operators if o.name in carried.records}
@@ -196,7 +120,7 @@ class _Carried:
 
     plan: Plan
     graph: Graph
-    unequal: bool
+    keep: Keep
     records: dict[str, OpPlan] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)  # of indices that have fewer parts here
 
@@ -204,7 +128,7 @@ class _Carried:
         """Gives each operator what the plan says of its twin."""
         known = dict(_named(self.plan.graph.operators))
         pairs = [(known[twin], o) for twin, o in _named(self.graph.operators) if twin in known]
-        resized = Resized.of(self.plan, pairs, self.unequal)
+        resized = Resized.of(self.plan, pairs, self.keep)
         for twin, operator in pairs:
             record = self.plan.of(twin.name)
             place = record.place if operator.stage is Stage.COMPUTE else None

@@ -67,6 +67,10 @@ class BatchSpec:
         first = (f"a batch of {n}" for axis, n in sizes if axis == self.batch)
         return " with ".join([*first, *(f"{axis} = {n}" for axis, n in sizes if axis != self.batch)])
 
+    def counted(self, sizes: Sizes) -> str:
+        """The same as properties of a batch: `8 samples`, `seq = 24`."""
+        return ", ".join(f"{n} samples" if axis == self.batch else f"{axis} = {n}" for axis, n in sizes)
+
     def sizes_of(self, batch: Tensors, rows: int | None = None) -> dict[str, int]:
         """The size of each axis in a batch, of which this many rows were loaded; None if it is whole.
 

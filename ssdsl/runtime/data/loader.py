@@ -6,7 +6,7 @@ The batches and their order are those of a single device, whatever the plan. `fo
 import inspect
 import io
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
 from dataclasses import fields, replace
 from functools import partial
@@ -14,13 +14,16 @@ from itertools import repeat
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader
 
 from ..errors import EngineError
 from ..ranks.control import Control
 from .batch import Tensors
 from .batch_spec import BatchSpec, Sizes
+from .buckets import Buckets, Groups
 from .checked_batch import CheckedBatch
+from .generators import number_of
+from .kinds_of_data import arguments_of, is_stream
 from .rank_dataset import BatchRequest, Collator, LoadedBatch, RankDataset, SampleStream, Workers, blamed, raised
 from .sample_order import SampleOrder
 
@@ -39,6 +42,10 @@ class Loader:
     loads and collates the whole batch on each rank, for a collate function that needs all samples or draws random
     numbers, or a loop that reads the batches of a stream. `names` are the input names of samples that are tuples, in
     order.
+
+    `buckets` are lengths of samples, of the axis that they have beside the batch, or by axis: a batch has samples of
+    one bucket, padded at their ends with the number that `pad` has for an input. `lengths` of samples are measured if
+    they are not given.
 
     Random numbers drawn in `dataset[i]` depend on (seed, epoch, i) only. Mistakes raise EngineError, on all ranks.
     """
@@ -59,6 +66,9 @@ class Loader:
         collate_fn: Callable[[Any], Any] | None = None,
         drop_last: bool = True,
         whole: bool = False,
+        buckets: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
+        pad: Mapping[str, float] | None = None,
+        lengths: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
         workers: Workers = Workers(),
     ) -> None:
         if isinstance(dataset, DataLoader):
@@ -68,20 +78,33 @@ class Loader:
                 reason = f"a DataLoader has its own {', '.join(given)}"
                 raise EngineError(reason, "give that to the DataLoader, or give its data set alone")
             workers, collate_fn = Workers.of(dataset), dataset.collate_fn
-            batch_size, sampler, batch_sampler = _arguments(dataset)
+            batch_size, sampler, batch_sampler = arguments_of(dataset)
             dataset = dataset.dataset
+        if buckets is not None and isinstance(batch_sampler, BatchSampler):
+            sampler, batch_sampler = batch_sampler.sampler, None
         if batch_size is None and batch_sampler is not None:
             batch_size = feed.samples
         self.dataset, self.feed, self.control, self.feeds = dataset, feed, control, feeds
         self.seed, self.workers, self.batch_size, self.drop_last = seed, workers, batch_size, drop_last
         with control.together(), blamed("len(dataset)", "correct the data set"):
-            self.is_stream = _is_stream(dataset, sampler, batch_sampler)
+            self.is_stream = is_stream(dataset, sampler, batch_sampler)
             length = None if self.is_stream or not hasattr(dataset, "__len__") else len(dataset)
             drops = drop_last and batch_size is not None
             self.order = SampleOrder(length, batch_size, shuffle, drops, sampler, batch_sampler)
             self._check_arguments(shuffle or sampler is not None or batch_sampler is not None)
+            if buckets is not None:
+                self._check_groups(batch_sampler)
+            elif pad is not None or lengths is not None:
+                raise EngineError("`pad` and `lengths` are for buckets", "give buckets=[512, 1024], or leave them out")
+            made = Buckets.of(buckets, pad, feed) if buckets is not None else None
         inputs = tuple(names) or tuple(feed.shapes)
         self.maker = Collator(feed, inputs, collate_fn, seed, batch_size is None, whole, whole and self.is_stream)
+        self.groups: Groups | None = None
+        if made is not None:
+            alone = RankDataset(dataset, self.maker)
+            self.groups = Groups.of(made, alone, self.order.samples or 0, lengths, control)
+            self.order = replace(self.order, groups=self.groups.numbers)
+            self.maker = replace(self.maker, pad=made.padded)
         self.epoch = self.batches = 0  # position of the next batch: its epoch, and how many batches of it were yielded
         self.begun = False  # whether an epoch has begun and not ended
         self.state: Any = None  # the data set's own state, after the last batch
@@ -95,6 +118,21 @@ class Loader:
             reason = f"the loader's batches have {self.batch_size} samples, and the program is for {needed}"
             raise EngineError(reason, f"give batch_size={needed}, or an example batch of {self.batch_size} samples")
 
+    def _check_groups(self, batch_sampler: Any) -> None:
+        """Raises EngineError for data that cannot be grouped by length."""
+        change = "give a map-style data set, with __getitem__ and __len__, and its batch_size"
+        if self.is_stream or self.order.samples is None or self.batch_size is None:
+            reason = "buckets group the samples of a data set, and this one gives them in its own order, or batches"
+            raise EngineError(reason, change)
+        if batch_sampler is not None:
+            raise EngineError("buckets make batches themselves", f"leave the batch_sampler out; {change}")
+
+    def prepare(self) -> None:
+        """Asks for the programs of sizes that will come, so that a mistake in one shows now, not an epoch later; and a
+        rank loads only the rows that these need."""
+        ahead = {sizes: feed for sizes in self.sizes_ahead if (feed := self.feeds(sizes)) is not None}
+        self.maker = replace(self.maker, ahead=ahead)
+
     def __len__(self) -> int:
         """The number of batches in an epoch; raises TypeError if it is unknown."""
         if self.is_stream:
@@ -103,7 +141,10 @@ class Loader:
 
     @property
     def sizes_ahead(self) -> list[Sizes]:
-        """The sizes of batches that will come, as far as they are known now: that of a smaller last batch."""
+        """The sizes of batches that will come and are not the example's, as far as they are known now: those of
+        buckets, and of smaller last batches."""
+        if self.groups is not None:
+            return self.groups.sizes_ahead(self.order, self.feed)
         plain = self.order.sampler is None and self.order.batch_sampler is None
         if self.drop_last or self.batch_size is None or self.order.samples is None or not plain:
             return []
@@ -165,9 +206,10 @@ class Loader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores a position: the next batches are those of an uninterrupted run."""
-        for name, mine in (("samples of a batch", self.feed.samples), ("samples", self.order.samples)):
-            if state[name] != mine:
-                reason = f"the data have {mine} {name}, and those of the checkpoint had {state[name]}"
+        for name in ("samples of a batch", "samples", "buckets"):
+            mine = self._position()[name]
+            if state.get(name) != mine:  # earlier versions had no buckets
+                reason = f"the data have {mine} {name}, and those of the checkpoint had {state.get(name)}"
                 raise EngineError(reason, "give the loader the data set and the batch size of the checkpoint")
         self.epoch, self.batches, self.seed = state["epoch"], state["batches"], state["seed"]
         self.state, self.begun = state["dataset"], False
@@ -176,6 +218,8 @@ class Loader:
 
     def _position(self) -> dict[str, Any]:
         facts = {"samples of a batch": self.feed.samples, "samples": self.order.samples, "dataset": self.state}
+        lengths = self.groups.buckets.lengths if self.groups is not None else None
+        facts["buckets"] = {axis: list(own) for axis, own in lengths.items()} if lengths is not None else None
         return {"epoch": self.epoch, "batches": self.batches, "seed": self.seed, **facts}
 
     def _shared(self, state: Any) -> Any:
@@ -208,17 +252,15 @@ class Loader:
     def _apart(self, found: dict[Sizes | None, int]) -> tuple[str, str]:
         """The error and its help for a batch of other sizes on some ranks; `found` has the first rank of each."""
         usual = ((self.feed.batch, self.feed.samples),)
-        words = {rank: "no samples" if sizes is None else self._sized(sizes or usual) for sizes, rank in found.items()}
+        words = {
+            rank: "no samples" if sizes is None else self.feed.counted(sizes or usual) for sizes, rank in found.items()
+        }
         told = ", ".join(f"{words[rank]} on rank {rank}" for rank in sorted(words))
         reason = f"batch {self.batches} of epoch {self.epoch} is not the same on all ranks: {told}"
         change = "the data set must give every rank the same samples, in the same order"
         if None not in found:
             change += "; a collate_fn that pads to the longest sample needs whole=True"
         return reason, change
-
-    def _sized(self, sizes: Sizes) -> str:
-        """Sizes in words: `8 samples`, `seq = 24`."""
-        return ", ".join(f"{n} samples" if axis == self.feed.batch else f"{axis} = {n}" for axis, n in sizes)
 
     def _samples(self, sizes: Sizes) -> int:
         return dict(sizes).get(self.feed.batch, self.feed.samples)
@@ -244,8 +286,12 @@ class Loader:
         feed = self.feeds(sizes) if sizes else self.feed
         if feed is None:
             takes = tuple((axis, self.feed.sizes[axis]) for axis, _ in sizes)
-            reason = f"batch {self.batches - 1} has {self._sized(sizes)}, and the program is for {self._sized(takes)}"
+            reason = f"batch {self.batches - 1} has {self.feed.counted(sizes)}"
+            reason += f", and the program is for {self.feed.counted(takes)}"
             raise EngineError(reason, "make all batches alike: drop a smaller one (drop_last=True), pad to one length")
+        if not loaded.is_whole and not loaded.tensors and not feed.is_idle:  # idle in the example's program alone
+            whole = self._whole(feed, loaded, next(iter(feed.pieces)))
+            loaded = loaded._replace(tensors=whole, is_whole=True)
         if loaded.is_whole:
             parts = feed.cut(loaded.tensors, range(feed.samples))
         else:
@@ -275,12 +321,12 @@ class Loader:
             yield from repeat(LoadedBatch(None)) if is_idle else self._stream()
             return
         if self.feed.is_idle:
-            jobs = _Jobs(self.order, self.maker)
+            jobs = _Jobs(self.order, self.maker, self.groups)
             jobs.epoch, jobs.first = self.epoch, self.batches
             yield from (LoadedBatch(None, request=job) for job in jobs)
             return
         if self._kept is None:
-            jobs = _Jobs(self.order, self.maker)
+            jobs = _Jobs(self.order, self.maker, self.groups)
             self._kept = jobs, self.workers.loader(RankDataset(self.dataset, self.maker), jobs)
         jobs, loader = self._kept
         jobs.epoch, jobs.first = self.epoch, self.batches
@@ -305,6 +351,8 @@ class Loader:
         """Raises EngineError unless all ranks have the same data, and are at the same batch."""
         facts = {"samples": self.order.samples, "of a batch": self.batch_size, "shuffled": self.order.shuffle}
         facts |= {"seed": self.seed, "epoch": self.epoch, "batches behind": self.batches}
+        if self.groups is not None:
+            facts |= {"buckets": self._position()["buckets"], "lengths": number_of(self.groups.numbers)}
         if (found := self.control.difference(facts)) is not None:
             reason = f"the ranks' loaders differ in `{found[0]}`: {found[1]}"
             raise EngineError(reason, "make the same loader, of the same data, on every rank")
@@ -323,40 +371,20 @@ class _Jobs:
     """The requests of an epoch from a batch on; `epoch` and the first batch are set before iteration. It holds no
     reference to its loader, because workers end with the last reference to the loader."""
 
-    def __init__(self, order: SampleOrder, maker: Collator) -> None:
-        self.order, self.maker = order, maker
+    def __init__(self, order: SampleOrder, maker: Collator, groups: Groups | None) -> None:
+        self.order, self.maker, self.groups = order, maker, groups
         self.epoch = self.first = 0
 
     def __iter__(self) -> Iterator[BatchRequest]:
         for number, keys in enumerate(self.order.batches(self.maker.seed, self.epoch, self.first), self.first):
-            yield BatchRequest(self.epoch, number, keys, self.maker.rows(len(keys)))
+            padded = self.groups.sizes(keys[0]) if self.groups is not None else None
+            yield BatchRequest(self.epoch, number, keys, self.maker.rows(len(keys), padded or ()), padded)
 
 
 def _sizes(text: bytes) -> Sizes | None:
     """Sizes that another rank has sent; None for the end of the data."""
     said = json.loads(text)
     return None if said is None else tuple((axis, size) for axis, size in said)
-
-
-def _is_stream(dataset: Any, sampler: Any, batch_sampler: Any) -> bool:
-    """Whether a data set is iterable and not map-style."""
-    if isinstance(dataset, IterableDataset):
-        return True
-    if hasattr(dataset, "__getitem__"):
-        if hasattr(dataset, "__len__") or sampler is not None or batch_sampler is not None:
-            return False
-        raise EngineError(f"{type(dataset).__name__} has no __len__", "define it, or give a sampler")
-    if hasattr(dataset, "__iter__"):
-        return True
-    raise EngineError(f"{type(dataset).__name__} is no data set", "give it __getitem__ and __len__, or __iter__")
-
-
-def _arguments(loader: "DataLoader[Any]") -> tuple[int | None, Any, Any]:
-    """A DataLoader's batch size, sampler and batch sampler, as arguments of a Loader."""
-    if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
-        sampler = None if isinstance(loader.dataset, IterableDataset) else loader.sampler
-        return loader.batch_size, sampler, None
-    return loader.batch_size, None, loader.batch_sampler
 
 
 def loader_options(options: dict[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ Failures are returned, not raised, so that all ranks learn of them when the batc
 import contextlib
 import copy
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,12 +42,14 @@ class LoadedBatch(NamedTuple):
 
 
 class BatchRequest(NamedTuple):
-    """A batch to load: its epoch and number, the keys of its samples, and the rows that this rank needs of them."""
+    """A batch to load: its epoch and number, the keys of its samples, and the rows that this rank needs of them.
+    Samples are `padded` to these sizes."""
 
     epoch: int
     number: int
     keys: list[Any]
     rows: Sequence[int]
+    padded: Sizes | None = None
 
     @property
     def whole(self) -> "BatchRequest":
@@ -58,7 +60,8 @@ class BatchRequest(NamedTuple):
 @dataclass(frozen=True)
 class Collator:
     """Makes this rank's part of a batch from samples. `batched`: the items of the data set are batches already.
-    `keeps`: it returns the whole batch, which the loader cuts."""
+    `keeps`: it returns the whole batch, which the loader cuts. `ahead` has the parts that this rank needs of batches of
+    other sizes, as far as these are known; `pad` pads samples to given sizes."""
 
     feed: BatchSpec
     names: tuple[str, ...]
@@ -67,11 +70,16 @@ class Collator:
     batched: bool
     whole: bool
     keeps: bool = False
+    ahead: Mapping[Sizes, BatchSpec] = field(default_factory=dict)
+    pad: Callable[[Tensors, Sizes], Tensors] | None = None
 
-    def rows(self, samples: int) -> Sequence[int]:
+    def rows(self, samples: int, padded: Sizes = ()) -> Sequence[int]:
         """The rows of a batch of this size that this rank loads."""
-        whole = self.whole or self.batched or samples != self.feed.samples
-        return range(samples) if whole else self.feed.rows
+        feed = self._known(self.feed.differing({self.feed.batch: samples, **dict(padded)}))
+        return range(samples) if self.whole or self.batched or feed is None else feed.rows
+
+    def _known(self, sizes: Sizes) -> BatchSpec | None:
+        return self.ahead.get(sizes) if sizes else self.feed
 
     def make(self, items: list[Any], job: BatchRequest, own: Generators) -> LoadedBatch | None:
         """The part, made of the items of the request's rows; None if it has to be made of all items: the batch is of
@@ -94,14 +102,17 @@ class Collator:
             sizes, is_whole = feed.sizes_of(batch, len(job.rows)), len(job.rows) == len(job.keys)
             sizes |= {feed.batch: len(job.keys)} if feed.batch in sizes else {}
         other = feed.differing(sizes)
-        if not other and not self.keeps:
-            return LoadedBatch(other, feed.cut(batch, range(feed.samples) if self.batched else job.rows))
+        known = None if self.keeps else self._known(other)
+        if known is not None and (is_whole or list(job.rows) == known.rows):
+            return LoadedBatch(other, known.cut(batch, range(known.samples) if self.batched else job.rows))
         return LoadedBatch(other, batch, is_whole=True) if is_whole else None
 
     def _collated(self, items: list[Any], job: BatchRequest, own: Generators) -> Any:
         own.seed(self.seed, "collate", job.epoch, job.number)
         if in_part := len(items) < len(job.keys):
             own.mark()
+        if job.padded is not None and self.pad is not None:
+            items = [self.pad(named(item, self.names), job.padded) for item in items]
         collate = self.collate or (default_convert if self.batched else default_collate)
         name = getattr(collate, "__name__", type(collate).__name__)
         with blamed(name, "correct it, or give another collate_fn"):
@@ -134,6 +145,11 @@ class RankDataset:
         except EngineError as error:
             return LoadedBatch(None, error=str(error))
         return self.maker.make(items, job, own)
+
+    def sample(self, key: Any) -> Any:
+        """One sample alone, as in the first epoch."""
+        with Generators(self.maker.seed, "sample", 0, key):
+            return self._item(key, BatchRequest(0, 0, [key], [0]))
 
     def _items(self, job: BatchRequest, own: Generators) -> list[Any]:
         """The samples of a request. If one draws random numbers, all are loaded again, each seeded by itself: seeding

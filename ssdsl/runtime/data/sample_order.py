@@ -1,6 +1,7 @@
 """The order of samples: the keys of each global batch of an epoch, the same on every rank."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
@@ -16,7 +17,7 @@ from .generators import Generators, number_of
 class SampleOrder:
     """Batches of a data set's keys: in order, shuffled by seed and epoch, or as the user's sampler says.
 
-    `batch_size` None makes each key a batch.
+    `batch_size` None makes each key a batch. With `groups`, a number for each key, a batch has keys of one group.
     """
 
     samples: int | None
@@ -25,6 +26,7 @@ class SampleOrder:
     drop_last: bool
     sampler: Iterable[Any] | None = None
     batch_sampler: Iterable[list[Any]] | None = None
+    groups: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         for sampler in self._samplers():
@@ -36,7 +38,16 @@ class SampleOrder:
 
     def __len__(self) -> int:
         """The number of batches in an epoch; raises TypeError if a sampler does not know."""
-        return len(self._source)
+        if self.groups is None:
+            return len(self._source)
+        if self.sampler is not None:
+            raise TypeError("a sampler does not say how many samples it gives of each group")
+        return sum(whole + (rest > 0 and not self.drop_last) for whole, rest in self.batches_of_groups().values())
+
+    def batches_of_groups(self) -> dict[int, tuple[int, int]]:
+        """For each group, its number of whole batches in an epoch, and the samples that are left."""
+        counts = sorted(Counter(self.groups or ()).items())
+        return {group: divmod(n, self.batch_size or 1) for group, n in counts}
 
     def batches(self, seed: int, epoch: int, first: int = 0) -> Iterator[list[Any]]:
         """The batches of an epoch from number `first` on; earlier ones are skipped without a look where possible."""
@@ -50,6 +61,9 @@ class SampleOrder:
         order: range | torch.Tensor = range(samples)
         if self.shuffle:
             order = torch.randperm(samples, generator=torch.Generator().manual_seed(number_of(seed, "order", epoch)))
+        if self.groups is not None:
+            yield from islice(self._grouped(map(int, order)), first, None)
+            return
         for batch in range(first, len(self)):
             keys = order[batch * size : (batch + 1) * size]
             yield keys.tolist() if isinstance(keys, torch.Tensor) else list(keys)
@@ -62,13 +76,25 @@ class SampleOrder:
             if isinstance(generator := getattr(sampler, "generator", None), torch.Generator):
                 generator.manual_seed(number_of(seed, "sampler", epoch))
         with (own := Generators(seed, "order", epoch)):
-            batches = iter(self._source)
+            batches = iter(self._source) if self.groups is None else self._grouped(self.sampler or ())
         for _ in count():
             with own:
                 batch = next(batches, None)
             if batch is None:
                 return
             yield list(batch)
+
+    def _grouped(self, keys: Iterable[Any]) -> Iterator[list[Any]]:
+        """Batches of keys of one group, each as soon as it is full; at the end the rest of each group."""
+        assert self.groups is not None
+        begun: dict[int, list[Any]] = {}
+        for key in keys:
+            batch = begun.setdefault(self.groups[key], [])
+            batch.append(key)
+            if len(batch) == self.batch_size:
+                yield begun.pop(self.groups[key])
+        if not self.drop_last:
+            yield from (begun[group] for group in sorted(begun))
 
     @property
     def _source(self) -> Any:

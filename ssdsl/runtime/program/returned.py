@@ -5,19 +5,22 @@ tensor of a tuple `hidden` is the output `hidden.0`.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 Key = str | int
 
 
-class Step(NamedTuple):
+@dataclass(frozen=True)
+class Step:
     """A step into a container: a key or attribute of a "dict", or a position in a "tuple" or "list"."""
 
     kind: str
     key: str | int
 
 
-class Leaf(NamedTuple):
+@dataclass(frozen=True)
+class Leaf:
     """What lies at the end of a path. `what` says what it is, if that is no tensor: "an int", "None"."""
 
     path: tuple[Step, ...]

@@ -207,11 +207,11 @@ class Engine:
         """A loader of global batches that are the same under any plan; this rank loads the part that it needs.
 
         `dataset` is a map-style or iterable data set of samples, or a DataLoader. Options are those of `Loader`
-        (shuffle, seed, collate_fn, drop_last, ...) and of `Workers` (num_workers, prefetch_factor, ...). Checkpoints
-        save the loader's position. A batch of other sizes, such as a smaller last one with `drop_last=False`, gets a
-        program of its own, compiled here if the size is known, else when the batch comes. `evaluate`: the batches are
-        for `evaluate` and `predict`, which may need other parts. Raises EngineError for an unknown option, or a data
-        set that cannot be loaded.
+        (shuffle, seed, collate_fn, drop_last, buckets, ...) and of `Workers` (num_workers, prefetch_factor, ...).
+        Checkpoints save the loader's position. A batch of other sizes, such as a smaller last one with
+        `drop_last=False`, or of a bucket, gets a program of its own, compiled here if the sizes are known, else when
+        the batch comes. `evaluate`: the batches are for `evaluate` and `predict`, which may need other parts. Raises
+        EngineError for an unknown option, or a data set that cannot be loaded.
         """
         wanted = Variant("evaluate" if evaluate else "train")
         options = loader_options(options)
@@ -223,8 +223,7 @@ class Engine:
             batch_size=batch_size,
             **options,
         )
-        for sizes in made.sizes_ahead:  # report a mistake in these programs now, not an epoch later
-            self._share_for(replace(wanted, sizes=sizes))
+        made.prepare()
         self._checkpoints.loaders.append(made)
         return made
 
