@@ -1,4 +1,4 @@
-"""Diagnostics of views: repeated work (E0267), devices that are too full (E0614, E0615)."""
+"""Diagnostics of views: repeated work (E0267), more traffic (E0298), devices that are too full (E0614, E0615)."""
 
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -21,6 +21,33 @@ class RepeatedWork(Diagnostic):
     share: str
     operators: int
     most: str
+
+
+class MoreTraffic(Diagnostic):
+    """A split in time makes devices exchange more activations than the plan without it does.
+
+    An index that is no axis of a mesh cuts the whole dimension, and its parts run one after another. If the operators
+    around are cut otherwise over devices, what one device has may all lie in one of these parts. Devices then gather
+    each part, instead of exchanging what each of them needs. Nothing is wrong with the results.
+
+    The figures are bytes of activations and of their gradients that all devices send in a step, in the program of the
+    plan and in that of the plan without the statement; `ssdsl show PLAN comm` lists them by kind. Weights that are
+    gathered for each part do not count.
+    """
+
+    code = "E0298"
+    severity = "warning"
+    title = "`{index}` makes devices send {sent} of activations in a step; without it they send {without}"
+    label = "cuts `{module}` in time, but not operators beside it, which {axes} cut otherwise"
+    help = (
+        "leave this out, or split all of the `model` by `{index}`, in a statement before those of {axes}: each part\n"
+        "is then a part of what every device has"
+    )
+    index: str
+    module: str
+    sent: str
+    without: str
+    axes: str
 
 
 class DeviceOutOfMemory(Diagnostic):
