@@ -32,22 +32,32 @@ class MoreTraffic(Diagnostic):
 
     The figures are bytes of activations and of their gradients that all devices send in a step, in the program of the
     plan and in that of the plan without the statement; `ssdsl show PLAN comm` lists them by kind. Weights that are
-    gathered for each part do not count.
+    gathered for each part do not count. Tokens of a mixture of experts have chunks within what each device has, if they
+    are split `by tokens`.
     """
 
     code = "E0298"
     severity = "warning"
     title = "`{index}` makes devices send {sent} of activations in a step; without it they send {without}"
     label = "cuts `{module}` in time, but not operators beside it, which {axes} cut otherwise"
-    help = (
-        "leave this out, or split all of the `model` by `{index}`, in a statement before those of {axes}: each part\n"
-        "is then a part of what every device has"
-    )
     index: str
     module: str
     sent: str
     without: str
     axes: str
+    line: str | None  # a statement that cuts what each device has instead
+
+    @property
+    def change(self) -> str:
+        """The statement to write instead, if one sends as little as the plan without this one."""
+        if self.line is not None:
+            return (
+                f"write `{self.line}`: the parts are then chunks of each device's own tokens, and nothing more is sent"
+            )
+        return (
+            f"leave this out, or split all of the `model` by `{self.index}`, before the statements of {self.axes}: "
+            "each part is then a part of what every device has"
+        )
 
 
 class DeviceOutOfMemory(Diagnostic):

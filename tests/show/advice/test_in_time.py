@@ -51,6 +51,24 @@ def test_chunks_of_experts_that_cut_the_whole_batch(golden: Callable[[Path, str]
     assert said("mixtral:tiny", EXPERTS) == []
 
 
+def test_the_help_names_chunks_of_what_each_device_has() -> None:
+    """Also for chunks along another dimension; what it says sends as little as the plan without chunks."""
+    (found,) = said("mixtral:tiny", EXPERTS + "split experts by seq into c = 2\n")
+    assert found.line == "split experts by tokens into c = 2"
+    chunks = EXPERTS + f"{found.line}\n"
+    assert said("mixtral:tiny", chunks) == []
+    both = [sent_bytes(compiled("mixtral:tiny", text).program) for text in (chunks, EXPERTS)]
+    assert both[0] == both[1]
+
+
+def test_chunks_that_a_device_cannot_have_are_no_help() -> None:
+    eight = EXPERTS.replace("ep = 4", "ep = 2, q = 4").replace(
+        "split model -", "split model by batch into q\nsplit model -"
+    )
+    (found,) = said("mixtral:tiny", eight + "split experts by seq into c = 2\n")
+    assert found.line is None and "leave this out" in found.change
+
+
 def test_any_operators_that_are_cut_otherwise_than_their_neighbours() -> None:
     (found,) = said("gpt:tiny", HEADS + "split attention by batch into c = 2\n")
     assert (found.index, found.module, found.axes) == ("c", "transformer.h.*.attn", "`dp`")
