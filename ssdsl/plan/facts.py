@@ -150,8 +150,12 @@ class Facts:
         return {number: records[number] or NOTHING for number in first.values()}
 
     def add_index(self, numbers: Iterable[int], index: Index) -> None:
-        """Adds an index to operators, inside of those that they have."""
-        self.revise(numbers, lambda record: replace(record, indices=(*record.indices, index)))
+        """Adds an index to operators, inside of those that they have; those that cut `within` others stay innermost."""
+
+        def changed(record: OpPlan) -> OpPlan:
+            return replace(record, indices=tuple(sorted((*record.indices, index), key=lambda i: i.within)))
+
+        self.revise(numbers, changed)
         self._counts.clear()
 
     def set_index(self, numbers: Iterable[int], index: Index) -> None:

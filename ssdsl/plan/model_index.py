@@ -9,6 +9,8 @@ from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.plan.eval.paths import match_paths
 from ssdsl.record import Record
 
+ROUTED = "ssdsl::routed_mm"
+
 Units = tuple[frozenset[str], ...]
 Stages = int | tuple[int, ...]  # how many of equal shares, or the share of each in least whole numbers
 Places = list[tuple[Operator, int]]  # operators, each with the number of a dimension
@@ -76,6 +78,12 @@ class ModelIndex:
         same: dict[tuple[NamedDim, ...], tuple[NamedDim, ...]] = {}
         every = [tuple([(d.name, d.cls) for d in op.dims]) for op in self.graph.operators]
         return [same.setdefault(dims, dims) for dims in every]
+
+    @cached_property
+    def tokens(self) -> frozenset[int]:
+        """The classes of the outermost dimension of rows that name their expert."""
+        products = (op for op in self.graph.operators if op.target == ROUTED)
+        return frozenset(op.dims[op.inputs[0].axes[0][0]].cls for op in products)
 
     def dim_places(self, places: Places) -> DimPlaces:
         """The table of these operators with a dimension, with the groups of operators that a plan may cut alike."""

@@ -49,6 +49,9 @@ class Index:
     `outside` is 1 in a plan. The lowering gives it to operators that lack some outer indices of their neighbours, and
     must have the same parts: it is the product of those indices' parts. If `dp = 2, m = 4` cut 16 rows, part 0 of an
     operator with `m` alone and `outside = 2` is the first 2 rows of each half.
+
+    An index `within` cuts inside all others of its dimension, whichever statement comes first: also inside those that
+    only the neighbours of its operator have, if its rows come from there (`split experts by tokens into c = 2`).
     """
 
     name: str
@@ -60,6 +63,7 @@ class Index:
     outside: int = 1
     digit: Digit | None = None
     inner: tuple[str, ...] = ()
+    within: bool = False
 
     @property
     def devices(self) -> int:

@@ -42,6 +42,7 @@ from ssdsl.repl.session import (
 )
 from ssdsl.repl.terminal.highlight import coloured
 from ssdsl.repl.views import VIEWS, compiled, simulated, view
+from ssdsl.show.advice.in_time import more_traffic
 from ssdsl.show.tables.check import check_views, repeated_warnings
 from ssdsl.show.tables.open_params import open_params
 from ssdsl.text.diagnostic import REGISTRY, PlanError
@@ -182,7 +183,12 @@ def _check(session: Session, argument: str) -> Answer:
     model, draft = session.workspace.model, session.draft
     opened = open_params(draft.source, draft.folder, model, program.plan.devices, session.overrides)
     shown: tuple[Shown, ...] = (*check_views(program), *((opened,) if opened else ()))
-    return session, Reply((*shown, right, *program.warnings, *repeated_warnings(program.program)))
+    found = (
+        *program.warnings,
+        *repeated_warnings(program.program),
+        *more_traffic(program, session.outside.machine.links),
+    )
+    return session, Reply((*shown, right, *found))
 
 
 def _prove(session: Session, argument: str) -> Answer:

@@ -1,4 +1,4 @@
-"""Diagnostics of views: repeated work (E0267), devices that are too full (E0614, E0615)."""
+"""Diagnostics of views: repeated work (E0267), more traffic (E0298), devices that are too full (E0614, E0615)."""
 
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -44,6 +44,43 @@ class RecomputedInVain(Diagnostic):
     )
     kept: str
     without: str
+
+
+class MoreTraffic(Diagnostic):
+    """A split in time makes devices exchange more activations than the plan without it does.
+
+    An index that is no axis of a mesh cuts the whole dimension, and its parts run one after another. If the operators
+    around are cut otherwise over devices, what one device has may all lie in one of these parts. Devices then gather
+    each part, instead of exchanging what each of them needs. Nothing is wrong with the results.
+
+    The figures are bytes of activations and of their gradients that all devices send in a step, in the program of the
+    plan and in that of the plan without the statement; `ssdsl show PLAN comm` lists them by kind. Weights that are
+    gathered for each part do not count. Tokens of a mixture of experts have chunks within what each device has, if they
+    are split `by tokens`.
+    """
+
+    code = "E0298"
+    severity = "warning"
+    title = "`{index}` makes devices send {sent} of activations in a step; without it they send {without}"
+    label = "cuts `{module}` in time, but not operators beside it, which {axes} cut otherwise"
+    index: str
+    module: str
+    sent: str
+    without: str
+    axes: str
+    line: str | None  # a statement that cuts what each device has instead
+
+    @property
+    def change(self) -> str:
+        """The statement to write instead, if one sends as little as the plan without this one."""
+        if self.line is not None:
+            return (
+                f"write `{self.line}`: the parts are then chunks of each device's own tokens, and nothing more is sent"
+            )
+        return (
+            f"leave this out, or split all of the `model` by `{self.index}`, before the statements of {self.axes}: "
+            "each part is then a part of what every device has"
+        )
 
 
 class DeviceOutOfMemory(Diagnostic):

@@ -34,6 +34,7 @@ CASES = {  # by the plan: a code, and what tells it from others with that code
     "E0404": "chain",
     "E0405": "chain_shared",
     "E0406": "merged",
+    "E0410": "mixtures.py:one",
 }
 
 WARNED = {"E0272": "chain_frozen", "E0275": "chain", "E0278": "chain"}
@@ -89,11 +90,12 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "E0404": (in_text('split model["layers.0.0"].weights by row into tp\n', ""),),
     "E0405": (in_text("assign first to gpus[pp = 0]", "assign first to gpus"),),
     "E0406": (in_text("[5, 3]", "2"),),
+    "E0410": (in_text("c = 8", "{0}"),),
 }
 
 
 def graph_of(model: str) -> Graph:
-    return captured_graph(f"{TESTS / 'models' / 'tiny.py'}:{model}")
+    return captured_graph(model if ":" in model else f"tiny.py:{model}")
 
 
 @pytest.mark.parametrize(("plan", "way"), [(plan, way) for plan in CASES for way in range(len(WAYS[plan]))])

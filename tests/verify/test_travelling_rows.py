@@ -3,6 +3,7 @@
 import pytest
 
 from bench.fuzz.trial import try_plan
+from ssdsl.compile import compile_resized, compile_source
 from ssdsl.ir.comm import AllToAll
 from ssdsl.ir.function import Conversion
 from ssdsl.ir.program import Program
@@ -49,6 +50,18 @@ PLANS = {
     "split model - products by batch into a\n",
     "recomputed": "mesh gpus(ep = 2)\nsplit model by batch into m = 2\nsplit products by experts into ep\n"
     'split model - products by batch into ep\nrecompute model["mixture"]\n',
+    "tokens": "mesh gpus(ep = 2)\n" + SELECTION + "split experts by experts into ep\n"
+    "split model - experts by batch into ep\nsplit experts by tokens into c = 4\n",
+    "tokens_first": "mesh gpus(ep = 2, dp = 2)\n" + SELECTION + "split experts by tokens into c = 2\n"
+    "split model by batch into dp\nsplit experts by experts into ep\nsplit model - experts by batch into ep\n",
+    "tokens_of_times": "mesh gpus(ep = 2)\n" + SELECTION + "split model by batch into m = 2\n"
+    "split experts by experts into ep\nsplit model - experts by batch into ep\n"
+    "split experts by tokens into c = 2\nrecompute experts\n",
+    "tokens_and_router": "mesh gpus(ep = 2)\n" + SELECTION + "split experts by experts into ep\n"
+    'split model - experts by batch into ep\nsplit model["mixture"] by tokens into c = 2\n',
+    "tokens_ordered": "mesh gpus(ep = 2)\n" + SELECTION + "split experts by experts into ep\n"
+    "split model - experts by batch into ep\nsplit experts by tokens into c = 2\n"
+    "order products.fwd[c = 1] -> products.fwd[c = 0]\n",
     "sharded": "mesh gpus(ep = 2)\nsplit products by experts into ep\nsplit model - products by batch into ep\n"
     'split model["stem"].weights by row into ep\n',
 }
@@ -112,7 +125,29 @@ def test_their_numbers_travel_once_each_way() -> None:
     )
 
 
-@pytest.mark.parametrize(("model", "plan"), [("two", "over_data"), ("two", "own_inside"), ("dropped", "both_around")])
+@pytest.mark.parametrize(("chunks", "alike"), [("tokens", "selection"), ("tokens_and_router", "selection")])
+def test_chunks_send_as_much_as_all_tokens_at_once(chunks: str, alike: str) -> None:
+    """Of a device's four samples each chunk has some: the numbers of calls differ, their bytes do not."""
+    sent = [[c for c in communications(compiled("two", p)) if c.kind == "all_to_all"] for p in (chunks, alike)]
+    times = [sum(c.calls for c in one) for one in sent]
+    assert times[0] == times[1] * (4 if chunks == "tokens" else 2)
+    assert [(c.of, c.when, c.size_bytes) for c in sent[0]] == [(c.of, c.when, c.size_bytes) for c in sent[1]]
+
+
+def test_the_tokens_of_another_batch_are_cut_less() -> None:
+    """Six samples are three for each of two devices, which two chunks do not divide."""
+    text = "mesh gpus(ep = 2)\n" + 'let experts = model["experts"]\n' + "split experts by experts into ep\n"
+    text += "split model - experts by batch into ep\nsplit experts by tokens into c = 2\nassign model to gpus\n"
+    training = compile_source(Source("plan.ssp", text), captured("mixtral:tiny")[1], {}, None)
+    for batch, chunks in ((4, {("c", 2)}), (6, set())):
+        program = compile_resized(training, captured(f"mixtral:tiny,batch={batch}")[1]).program
+        assert {(t.name, t.parts) for f in program.functions for t in f.time} == chunks
+        assert len(moved(program)) == 4
+
+
+@pytest.mark.parametrize(
+    ("model", "plan"), [("two", "over_data"), ("two", "own_inside"), ("two", "tokens"), ("dropped", "both_around")]
+)
 def test_wrong_programs_of_rows_that_travel_are_refuted(model: str, plan: str) -> None:
     """Numbers of the other end, of nothing, of another router; steps that are left out, or lead elsewhere."""
     program = compiled(model, plan)

@@ -39,6 +39,7 @@ def check(
     program = compiled(loaded, overrides, cluster=chosen)
     from ssdsl.lang.parse import parse
     from ssdsl.plan.model_index import index_model
+    from ssdsl.show.advice.in_time import more_traffic
     from ssdsl.show.advice.vain_recompute import vain_recompute
     from ssdsl.show.tables.check import check_json, check_views, repeated_warnings
     from ssdsl.show.tables.open_params import open_params
@@ -47,6 +48,8 @@ def check(
     found: tuple[Diagnostic, ...] = repeated_warnings(program.program)
     found += vain_recompute(program.program, program.source, chosen)
     found += open_in_used_files(parse(loaded.source), loaded.path.parent)
+    with working("comparing with the plan without splits in time"):
+        found += tuple(more_traffic(program, chosen))
     if chosen is not None:
         from ssdsl.show.advice.across_nodes import across_nodes
         from ssdsl.show.advice.capacity import capacity

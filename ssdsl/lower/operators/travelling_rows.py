@@ -6,13 +6,16 @@ and the weighted sum of their results. Such operators are cut as the rows are, s
 another one; the same holds behind the region.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ssdsl.lower.errors import TokensLeft
 from ssdsl.lower.operators.row_regions import ExpertRegion, is_beside
-from ssdsl.model.graph import Operator, Origin, Stage
+from ssdsl.model.graph import Dim, Operator, Origin, Stage
 from ssdsl.plan.plan import Index, Plan
 from ssdsl.record import replace
+from ssdsl.text.diagnostic import PlanError
 
 
 def with_travelling_rows(plan: Plan, region: ExpertRegion) -> tuple[Plan, ExpertRegion]:
@@ -26,9 +29,20 @@ def with_travelling_rows(plan: Plan, region: ExpertRegion) -> tuple[Plan, Expert
             cut = around.cut_of(region.ids)
         changed = _meeting(region, 1 + at, cut) if cut else None
         if cut and changed is not None:
+            _check_parts(cut, first.dims[dim])
             around.spread(cut)
             return plan.cutting(around.indices(cut)), changed
     return plan, region
+
+
+def _check_parts(cut: tuple[Index, ...], dim: Dim) -> None:
+    """Raises PlanError unless indices `within` the others cut what each device has into equal parts."""
+    held = dim.size // math.prod(i.count for i in cut if not i.within)
+    for index in (i for i in cut if i.within):
+        if index.at is not None or held % index.count:
+            axes = tuple(i.name for i in cut if not i.within)
+            raise PlanError(TokensLeft(index.span, index.name, index.count, dim.name, axes, held))
+        held //= index.count
 
 
 def _meeting(region: ExpertRegion, dim: int, cut: tuple[Index, ...]) -> ExpertRegion | None:
@@ -37,7 +51,7 @@ def _meeting(region: ExpertRegion, dim: int, cut: tuple[Index, ...]) -> ExpertRe
     own = [i for i in region.inside if i.dim == dim]
     shared = {i.name for i in cut} & region.names
     of_experts = [i for i in region.inside if i.dim == 0]
-    if not shared or any(i.at is not None for i in (*cut, *own, *of_experts)):
+    if not shared or any(i.at is not None and not i.within for i in (*cut, *own, *of_experts)):
         return None
     if [(i.name, i.count) for i in cut if i.name in {o.name for o in own}] != [(i.name, i.count) for i in own]:
         return None
@@ -72,9 +86,9 @@ class _Around:
     spreading: dict[str, Operator] = field(default_factory=dict)
 
     def cut_of(self, value: str) -> tuple[Index, ...] | None:
-        """The indices by which the plan cuts the rows from which a value follows: empty where these are the model's
-        input, None if they are not all cut alike, or not along devices of the experts. Adds the operators on the way
-        to `spreading`."""
+        """The indices by which the plan cuts the rows from which a value follows, with those `within` them that the
+        region has: empty where these rows are the model's input, None if they are not all cut alike, or not along
+        devices of the experts. Adds the operators on the way to `spreading`."""
         found, spreading = list[tuple[Index, ...]](), dict[str, Operator]()
         if not self._walk_back(value, found, spreading):
             return None
@@ -82,10 +96,11 @@ class _Around:
             return None if spreading else ()
         if len({tuple((i.name, i.count, i.at) for i in indices) for indices in found}) > 1:
             return None
-        if not all(self._follows(o, found[0]) for o in spreading.values()):
+        cut = (*found[0], *(i for i in self._within if i.name not in {o.name for o in found[0]}))
+        if not all(self._follows(o, cut) for o in spreading.values()):
             return None
         self.spreading |= spreading
-        return found[0]
+        return cut
 
     def spread(self, cut: tuple[Index, ...]) -> None:
         """Adds to `spreading` the readers of the region's rows that the plan leaves whole, and operators on the way to
@@ -128,13 +143,19 @@ class _Around:
             return False
         if self._is_cut(operator):
             (dim,) = self._dims(operator)
-            found.append(tuple(i for i in self.plan.of(operator.name).indices if i.dim == dim))
+            found.append(tuple(i for i in self.plan.of(operator.name).indices if i.dim == dim and not i.within))
             return is_beside(self.plan, operator, self.first)
         if not self._works_on_rows(operator):
             return False
         spreading[operator.name] = operator
         (dim,) = self._dims(operator)
         return all(self._walk_back(i.value, found, spreading) for i in operator.inputs if i.carries(dim))
+
+    @property
+    def _within(self) -> tuple[Index, ...]:
+        """The region's indices that cut inside those of the rows around it."""
+        (dim,) = self._dims(self.first)
+        return tuple(i for i in self.plan.of(self.first.name).indices if i.dim == dim and i.within)
 
     def _dims(self, operator: Operator) -> tuple[int, ...]:
         return tuple(d for d, dim in enumerate(operator.dims) if dim.cls == self.cls)

@@ -60,6 +60,8 @@ class Resized:
             return index
         mine = self._chain(indices, index.dim, twin)
         chain = max((chain for chain in self.chains[key] if set(chain) >= set(mine)), key=len)
+        if index.within:
+            chain = self._around(key, mine, {i.name for i in indices if i.within})
         fits = self._fit(size, chain)
         outer = itertools.takewhile(lambda cut: cut.name != index.name, chain)
         lacking = math.prod(fits[cut.name].count for cut in outer if cut not in mine)
@@ -74,6 +76,11 @@ class Resized:
                 fewer = {c.name: fits[c.name].count for c in chain if fits[c.name].count < c.count}
                 found |= {name: min(n, found.get(name, n)) for name, n in fewer.items()}
         return found
+
+    def _around(self, key: Key, mine: Chain, within: set[str]) -> Chain:
+        """The chain of an operator with indices `within` others: these follow the indices of its neighbours."""
+        others = (chain for chain in self.chains[key] if within.isdisjoint(cut.name for cut in chain))
+        return (*max(others, key=len, default=()), *(cut for cut in mine if cut.name in within))
 
     def _fit(self, size: int, chain: Chain) -> Mapping[str, Fit]:
         if (size, chain) not in self.fits:

@@ -42,6 +42,7 @@ from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 SUM = BINDING["-"]
+TOKENS = "tokens"  # of a mixture of experts: the rows that a device has, if no dimension of the model has this name
 LONGEST = 60  # of an expression that a help repeats
 
 
@@ -106,11 +107,12 @@ def _add_index(ctx: Context, s: nodes.SplitStatement, operators: frozenset[str],
     for one in new:
         if (beside := _beside(ctx, one.like, one.at, parts)) is not None:
             ctx.facts.set_index(one.numbers, beside)
+    tokens = _are_tokens(ctx, s.dim.text)
     inside: dict[int, Index] = {}
     for one, indices in [(one, _indices(ctx, one, parts)) for one in new if not _has(ctx, one, parts)]:
         inside |= {one.like.dims[index.dim].cls: index for index in indices[1:]}
         for index in indices:
-            ctx.facts.add_index(one.numbers, index)
+            ctx.facts.add_index(one.numbers, replace(index, within=tokens))
     having = frozenset(number for _, numbers in found.groups for number in numbers)
     for number, index in [*of_inner_alone(ctx, given, inside, having)]:
         ctx.facts.add_index([number], index)
@@ -228,7 +230,7 @@ def _find_dims(ctx: Context, operators: frozenset[str], name: str) -> Places:
     own = match_names({own for own, _ in named}, name, anywhere=True)
     names = ctx.model.graph.dim_names
     plain = match_names({names.get(cls, own) for own, cls in named}, name, anywhere=True)
-    classes = ctx.facts.aliases.get(name) or (frozenset() if name in own | plain else _of_weights(ctx, name))
+    classes = ctx.facts.aliases.get(name) or (frozenset() if name in own | plain else _otherwise(ctx, name))
     ways = (
         {key for key in named if key[0] in own},
         {key for key in named if names.get(key[1], key[0]) in plain},
@@ -277,11 +279,20 @@ def _called(ctx: Context, name: str) -> Iterator[str]:
                 yield graph.dim_names[classes[0]]
 
 
-def _of_weights(ctx: Context, name: str) -> frozenset[int]:
-    """The dimension of a weight's axis, by the axis's name, such as `h.*.mlp.c_fc.weight.1`."""
+def _otherwise(ctx: Context, name: str) -> frozenset[int]:
+    """The dimensions that a name means if none has it: those of tokens, or that of a weight's axis, by the axis's name,
+    such as `h.*.mlp.c_fc.weight.1`."""
+    if _are_tokens(ctx, name):
+        return ctx.model.tokens
     weights = ctx.model.graph.of(Origin.WEIGHT) if "." in name else ()
     axes = {f"{w.name}.{at}": axis for w in weights for at, axis in enumerate(w.factors) if axis}
     return frozenset(axes[axis][0] for axis in match_names(axes, name, anywhere=True))
+
+
+def _are_tokens(ctx: Context, name: str) -> bool:
+    """Whether a name means the tokens of a mixture: no dimension or alias has it."""
+    graph = ctx.model.graph
+    return name == TOKENS and name not in ctx.facts.aliases and name not in graph.dim_names.values()
 
 
 def _is_free(ctx: Context, op: Operator, at: int, parts: SplitParts) -> bool:
