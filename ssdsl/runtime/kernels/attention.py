@@ -56,7 +56,7 @@ def _lower_right(queries: int, keys: int, query: torch.Tensor) -> torch.Tensor:
     the scores get it as addends, which autograd would keep: backward makes them again."""
     if query.device.type == "cpu":
         source = _LowerRight(queries, keys, query.dtype)
-        mask = source.gathered_again()
+        mask = source.made_again()
         here().gathered.note(mask, source)
         return mask
     from torch.nn.attention.bias import causal_lower_right  # imports torch's compiler, 70 MB
@@ -72,7 +72,7 @@ class _LowerRight:
     keys: int
     dtype: torch.dtype
 
-    def gathered_again(self) -> torch.Tensor:
+    def made_again(self) -> torch.Tensor:
         unseen = torch.full((self.queries, self.keys), -math.inf, dtype=self.dtype)
         return unseen.triu_(self.keys - self.queries + 1)
 

@@ -38,7 +38,7 @@ class _Parts:
         here().gathered.note(y, self)
         return y
 
-    def gathered_again(self) -> torch.Tensor:
+    def made_again(self) -> torch.Tensor:
         if self.again is None:
             self.again = joined(self.parts, self.dim, self.outer)
         return self.again
