@@ -197,6 +197,6 @@ def _seconds(window: str | None, step_s: float) -> tuple[float, float] | None:
     if not dots or not 0 <= found[0] < min(found[1], step_s):
         step_ms = f"{step_s * 1e3:.3g}"
         raise typer.BadParameter(
-            f"`{window}` is no part of 0..{step_ms} ms, as in --window 10..20", param_hint="'--window'"
+            f"`{window}` is no part of 0..{step_ms} ms, as in --window 0..{step_s * 500:.3g}", param_hint="'--window'"
         )
     return found
