@@ -62,6 +62,7 @@ CLAIMS = {
     "fsdp_tp.ssp": ("split model.weights by row into dp\n", "", [{}], "a device needs 105 GB and has 84.9 GB"),
     "hsdp.ssp": ("row into gpu", "row into node, gpu", [{}], "4.59 GB and 3.12 s: it sends 505 GB"),
     "long.ssp": ("", "", [{"C": 1}], "67.5 GB for it and 11.8 s"),
+    "words.ssp": ("split model by vocab into tp = nearly_equal(V, T)\n", "", [{}], "nearly_equal` a step takes 110 ms"),
     "lines.ssp": ("", "", [{}, {"R": 1}], "819 ms became 1.05 s, 61.3 GB became 16.7 GB"),
 }
 
