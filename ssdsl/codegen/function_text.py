@@ -10,7 +10,7 @@ from functools import cache, partial
 
 from ssdsl.codegen.body import Body
 from ssdsl.codegen.lifetimes import Lifetimes
-from ssdsl.codegen.python_words import quoted, quoted_tuple
+from ssdsl.codegen.python_words import quoted, quoted_tuple, tuple_of
 from ssdsl.codegen.scope import FileScope, SectionText, WeightTexts
 from ssdsl.ir.comm import AllReduce, Exchange
 from ssdsl.ir.function import (
@@ -35,7 +35,7 @@ def function_text(function: Function, scope: FileScope) -> str:
     given = [*(i.var.name for i in function.inputs), *(p.var.name for p in function.prepared)]
     body.outside = {n: body.names.name(f"in {n}", n.value) for n in given}
     leaving = cache(function.leaving)
-    ends = Lifetimes.of(function, scope.program.graph.storages)
+    ends = Lifetimes.of(function, scope.program.graph)
     for number, section in enumerate(function.sections):
         if section.layer or section.recompute:
             names = section.names()
@@ -83,7 +83,9 @@ def _call(
     arguments = [*given, "weights", quoted(section.layer), *time_of(function)]
     if section.recompute:
         runner = "checkpoint" if function.backward is Backward.WHOLE else "checkpoint_halves"
-        call = f"{runner}({', '.join([name, *arguments])})"
+        made = [str(k) for k, n in enumerate(called.values) if names[n] in section.again]
+        again = [f"again={tuple_of(made)}"] if made else []
+        call = f"{runner}({', '.join([name, *arguments, *again])})"
     else:
         call = f"{name}({', '.join(arguments)})"
     targets = [outer.make(names[n], "y") for n in called.values]
@@ -110,7 +112,7 @@ def _decorator(function: Function) -> Iterator[str]:
         yield f"    loss={function.loss},"
     if function.backward is not Backward.WHOLE:
         yield f"    backward={quoted(function.backward.value)},"
-    if any(isinstance(i, Conversion) and i.again for i in function.body()):
+    if any(s.again or any(isinstance(i, Conversion) and i.again for i in s.body) for s in function.sections):
         yield "    again=True,"
     yield ")"
 

@@ -4,11 +4,12 @@ Otherwise Python's local names would keep it until the function returns.
 Memory is freed when no name is left for any view of it, so all names of a storage are deleted together.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from ssdsl.ir.function import Backward, Function, OpPart, reads_of, results_of, saved_names
 from ssdsl.ir.value import Name
-from ssdsl.model.memory.storage import Storage
+from ssdsl.lower.functions.views import made_again
+from ssdsl.model.graph import Graph
 from ssdsl.record import Record
 
 Moment = tuple[int, int]  # a section, and an instruction of it
@@ -21,9 +22,9 @@ class Lifetimes(Record):
     ends: dict[int, dict[int, list[dict[Name, int]]]]
 
     @classmethod
-    def of(cls, function: Function, places: Mapping[str, Storage]) -> "Lifetimes":
+    def of(cls, function: Function, graph: Graph) -> "Lifetimes":
         """The lifetimes of values that a function makes, and that neither its results nor its backward keep."""
-        made = dict(_made(function))
+        made, places = dict(_made(function)), graph.storages
         lasts: dict[Name, Moment] = dict(made)
         for moment, names in _read(function):
             lasts |= {name: moment for name in names if name in made}
@@ -32,7 +33,7 @@ class Lifetimes(Record):
             # A further version of a value (after a reshard), or a view of one from outside, ends by itself.
             root = Name(places[name.value].root) if name.value in places else name
             storages.setdefault(str(root if root in made and not name.version else name), {})[name] = section
-        kept = {*_kept(function), *(o.name for o in function.outputs)}
+        kept = {*_kept(function), *(o.name for o in function.outputs)} - made_again(function, graph).keys()
         ends: dict[int, dict[int, list[dict[Name, int]]]] = {}
         for together in storages.values():
             if kept.isdisjoint(together):

@@ -246,6 +246,8 @@ def saved_names(op: OpPart, saved: Saved) -> list[Name]:
 class Section(Record):
     """Instructions of one layer (a module path, empty for the root). If it is recomputed, it keeps only what enters it.
 
+    `again` are results of a recomputed section that are not kept for their readers' backward either: that runs the
+    section again.
     `gathers` are the numbers of the flat parameters (ZeRO-3) that are gathered before it and dropped after it.
     Sections of one `kind` are equal but for names: a fact about one holds for another if the n-th of its `names()` is
     replaced by the n-th of the other's.
@@ -255,6 +257,7 @@ class Section(Record):
     recompute: bool
     body: tuple[Instr, ...]
     gathers: tuple[int, ...] = ()
+    again: tuple[Name, ...] = ()
     kind: int | None = None
 
     def names(self) -> tuple[Name, ...]:

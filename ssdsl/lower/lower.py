@@ -15,6 +15,7 @@ from ssdsl.ir.references import check_references
 from ssdsl.lower.conversions.assemble import assemble
 from ssdsl.lower.conversions.convert import convert_values, find_needs
 from ssdsl.lower.conversions.prologue import form_prologues
+from ssdsl.lower.functions.drop_results import drop_results
 from ssdsl.lower.functions.form_functions import form_functions, join_readers
 from ssdsl.lower.functions.form_sections import form_sections
 from ssdsl.lower.functions.gather_again import gather_again
@@ -100,6 +101,7 @@ PASSES: tuple[Pass, ...] = (
     flatten_params,
     gather_weights,
     gather_again,
+    drop_results,
     number_kinds,
     # the order in which each role runs them
     schedule_tasks,

@@ -23,6 +23,29 @@ class RepeatedWork(Diagnostic):
     most: str
 
 
+class RecomputedInVain(Diagnostic):
+    """A `recompute` costs time and saves no memory: backward keeps as much as without it.
+
+    A recomputed unit keeps what enters it and makes the rest again. So it saves nothing if what enters is as large as
+    what its operators would save: one operator that saves its operand, for instance. Results are made again, too, if
+    only operators of the same layer save them; they are kept if another layer or another unit reads them, if a kernel
+    that combines parts saves them, or if an `order` cuts backward into halves. `ssdsl show PLAN program` names them
+    after `again`. The bytes are those of one device and one task of each stage; with `--cluster` those of its kernels,
+    which may save less than PyTorch does.
+    """
+
+    code = "E0296"
+    severity = "warning"
+    title = "this `recompute` saves no memory"
+    label = "with it {kept} are kept for backward, without it {without}"
+    help = (
+        "recompute more together, in one statement: a whole module, or an activation with the product behind it; "
+        "or remove the line"
+    )
+    kept: str
+    without: str
+
+
 class DeviceOutOfMemory(Diagnostic):
     """A device needs more memory in a step than it has, so the plan cannot run on this cluster.
 

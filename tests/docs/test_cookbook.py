@@ -123,6 +123,21 @@ def test_numbers_in_the_text(name: str) -> None:
 
 
 @pytest.mark.slow
+def test_what_a_recompute_saves() -> None:
+    table = PAGE.partition("### What a recompute saves")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| [^|]*\| (?:`((?:[^`|]|\\\|)*)` )?\| (\S+ GB) \| (\S+ \w+) \|$", table, re.M)
+    graph, cluster = captured("llama:7b,batch=16,dtype=bf16", meta=True)[1], load_cluster("h100x8")
+    peaks = []
+    for line, peak, step in rows:
+        plan = Source("lines.ssp", PLANS["lines.ssp"] + line.replace("\\|", "|") + "\n")
+        compiled = compile_source(plan, graph, {"R": 0}, ROOT, cluster)
+        report = simulate(compiled.program, compiled.source, cluster)
+        assert (size(report.peak_bytes), seconds(report.step_s)) == (peak, step), line
+        peaks.append(report.peak_bytes)
+    assert len(peaks) == 5 and max(peaks[1:]) < peaks[0]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "shown"), COMMANDS, ids=[words for words, _ in COMMANDS])
 def test_commands_print_what_the_page_shows(
     words: str, shown: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -160,7 +175,7 @@ def test_a_pretrained_model_is_tuned_on_two_processes_and_loads_in_transformers(
 
 def test_every_file_and_statement_is_tried() -> None:
     assert FILES.keys() == {"frozen.py", "lora.py", "towers.py", "weather.py", "fine.py"}
-    assert len(PLANS) == 15 and len(COMMANDS) == 17 and len(ROWS) == 38
+    assert len(PLANS) == 15 and len(COMMANDS) == 17 and len(ROWS) == 41
     assert CLAIMS.keys() <= PLANS.keys() and MODELS.keys() <= PLANS.keys()
 
 

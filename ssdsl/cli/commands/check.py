@@ -39,11 +39,13 @@ def check(
     program = compiled(loaded, overrides, cluster=chosen)
     from ssdsl.lang.parse import parse
     from ssdsl.plan.model_index import index_model
+    from ssdsl.show.advice.vain_recompute import vain_recompute
     from ssdsl.show.tables.check import check_json, check_views, repeated_warnings
     from ssdsl.show.tables.open_params import open_params
     from ssdsl.sketch.used_files import open_in_used_files
 
     found: tuple[Diagnostic, ...] = repeated_warnings(program.program)
+    found += vain_recompute(program.program, program.source, chosen)
     found += open_in_used_files(parse(loaded.source), loaded.path.parent)
     if chosen is not None:
         from ssdsl.show.advice.across_nodes import across_nodes

@@ -55,6 +55,7 @@ def given_lines(function: Function, graph: Graph, names: tuple[str, ...]) -> Ite
 def section_lines(section: Section, graph: Graph, axes: Axes) -> Iterator[str]:
     """Yields the lines of a section: its header, with the flat parameters that it gathers, and its instructions."""
     words = [f"section {section.layer}".rstrip(), "recompute" if section.recompute else ""]
+    words.append(f"again {_names(section.again)}" if section.again else "")
     words.append(f"gathers {', '.join(f'flat{n}' for n in section.gathers)}" if section.gathers else "")
     yield " ".join(filter(None, words))
     yield from (f"  {line}" for line in body_lines(section.body, graph, axes, section.layer))

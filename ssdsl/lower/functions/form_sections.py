@@ -1,7 +1,8 @@
 """Divides functions into sections; says which steps may work in place, and which gradients backward leaves for later.
 
 A section is a run of operators of one layer that are recomputed together, or not at all. It becomes one function of the
-generated code; if it is recomputed, the runtime checkpoints that function.
+generated code; if it is recomputed, the runtime checkpoints that function. Operators of one checkpoint are one section
+also with others between, if these do not read its results: of `silu(gate(x)) * up(x)` the product `up(x)` moves ahead.
 """
 
 from collections.abc import Callable
@@ -102,7 +103,7 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
             continue
         layer, checkpoint = place(op)
         if (drafts[-1].layer, drafts[-1].checkpoint) != (layer, checkpoint):
-            drafts.append(_Draft(layer, checkpoint))
+            drafts.append(_resumed(drafts, layer, checkpoint) or _Draft(layer, checkpoint))
         for read in op.reads:
             if read in waiting:
                 drafts[-1].body.extend(_pulled(read, waiting))
@@ -113,6 +114,23 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
             last.body.extend(_pulled(name, waiting))
         drafts.append(last)
     return tuple(Section(d.layer, d.checkpoint is not None and d.learns, tuple(d.body)) for d in drafts if d.body)
+
+
+def _resumed(drafts: list[_Draft], layer: str, checkpoint: Mark | None) -> _Draft | None:
+    """Takes the draft of a checkpoint out of `drafts`, to go on with it behind others of its layer; None if there is
+    none, or if one of these reads its results."""
+    if checkpoint is None:
+        return None
+    read: set[Name] = set()
+    for number in range(len(drafts) - 1, -1, -1):
+        draft = drafts[number]
+        if draft.layer != layer:
+            return None
+        if draft.checkpoint == checkpoint:
+            made = (v.name for instr in draft.body for v in results_of(instr))
+            return drafts.pop(number) if read.isdisjoint(made) else None
+        read.update(name for instr in draft.body for name in reads_of(instr))
+    return None
 
 
 def _pulled(name: Name, waiting: dict[Name, Conversion]) -> list[Instr]:

@@ -1,6 +1,7 @@
 """The local values of a function that are views of others: they share their memory."""
 
-from ssdsl.ir.function import Function, OpPart
+from ssdsl.ir.comm import Narrow
+from ssdsl.ir.function import Conversion, Function, OpPart, results_of
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph
 
@@ -13,6 +14,28 @@ def views_of(function: Function, graph: Graph) -> dict[Name, Name]:
         for name, read in views_in(op, graph).items():
             found[name] = found.get(read, read)
     return found
+
+
+def memory_of(function: Function, graph: Graph) -> dict[Name, Name]:
+    """As `views_of`, also through conversions that move nothing forward, or only cut a part in time."""
+    found: dict[Name, Name] = {}
+    for instr in function.body():
+        if isinstance(instr, OpPart):
+            found |= {name: found.get(read, read) for name, read in views_in(instr, graph).items()}
+        elif isinstance(instr, Conversion) and all(isinstance(s, Narrow) and s.in_time for s in instr.forward):
+            found[instr.result.name] = found.get(instr.source, instr.source)
+    return found
+
+
+def made_again(function: Function, graph: Graph) -> dict[Name, int]:
+    """The values that are not kept because a recomputed section makes them, or what they are views of, again: each with
+    the section's number."""
+    if not any(section.again for section in function.sections):
+        return {}
+    memory = memory_of(function, graph)
+    roots = {memory.get(n, n): k for k, section in enumerate(function.sections) for n in section.again}
+    made = (var.name for instr in function.body() for var in results_of(instr))
+    return {name: roots[root] for name in made if (root := memory.get(name, name)) in roots}
 
 
 def views_in(op: OpPart, graph: Graph) -> dict[Name, Name]:

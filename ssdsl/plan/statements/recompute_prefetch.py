@@ -59,7 +59,7 @@ def _units(ctx: Context, s: nodes.RecomputeStatement, value: Value) -> Sequence[
         return [whole_operators(ctx, item, s.operators, "recompute") for item in value]
     operators = whole_operators(ctx, value, s.operators, "recompute")
     if isinstance(value, Selection) and value.units:
-        return value.units
+        return _by_layer(ctx.model, value.units)
     if (known := ctx.model.repeated.get(operators)) is None:
         units = repeated_units(ctx.model, operators)
         known = ctx.model.repeated[operators] = tuple(run for _, names in units for run in _runs(ctx.model, names))
@@ -68,7 +68,8 @@ def _units(ctx: Context, s: nodes.RecomputeStatement, value: Value) -> Sequence[
 
 def _runs(model: ModelIndex, names: list[str]) -> list[Unit]:
     """The runs of a unit: operators that follow each other without gaps. Where only split operators of a layer are
-    selected, attention and MLP become two checkpoints."""
+    selected, attention and MLP become two checkpoints. Runs that read each other's results are one: `silu(gate) * up`
+    with the product for `up` between."""
     runs: list[list[str]] = []
     at = model.compute_position
     for name in names:
@@ -76,7 +77,32 @@ def _runs(model: ModelIndex, names: list[str]) -> list[Unit]:
             runs[-1].append(name)
         else:
             runs.append([name])
-    return [frozenset(run) for run in runs]
+    return _joined(model, map(frozenset, runs))
+
+
+def _by_layer(model: ModelIndex, units: Sequence[Unit]) -> Sequence[Unit]:
+    """The units of a selection; those of one layer that read each other's results are one."""
+    inside: dict[str, list[Unit]] = {}
+    for unit in filter(None, map(model.only_compute, units)):
+        layers = {model.layers[model.operators[name].path] for name in unit}
+        inside.setdefault(min(layers) if len(layers) == 1 else "", []).append(unit)
+    position = model.compute_position
+
+    def first(unit: Unit) -> int:
+        return min(position[name] for name in unit)
+
+    joined = (_joined(model, sorted(those, key=first)) for layer, those in inside.items() if layer)
+    return [*inside.get("", ()), *(unit for units in joined for unit in units)]
+
+
+def _joined(model: ModelIndex, units: Iterable[Unit]) -> list[Unit]:
+    """Units in the order of the graph; those that read each other's results directly are one."""
+    found: list[Unit] = []
+    for unit in units:
+        read = {m.name for name in unit if found for m in model.graph.makers_of(model.operators[name])}
+        near = [other for other in found if not read.isdisjoint(other)]
+        found = [*(other for other in found if other not in near), unit.union(*near)]
+    return found
 
 
 def _is_known(ctx: Context, s: nodes.RecomputeStatement, unit: Unit) -> bool:

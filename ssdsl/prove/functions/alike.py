@@ -44,7 +44,8 @@ class Classes:
         numbering = _Numbering(self.facts)
         instrs = tuple(map(numbering.instr, section.body))
         left = tuple(n for name, n in numbering.names.items() if name in leaving)
-        around = function.time, function.submesh.axes, function.backward, section.recompute
+        again = section.recompute, tuple(numbering.names[name] for name in section.again if name in numbering.names)
+        around = function.time, function.submesh.axes, function.backward, again
         form = *around, instrs, left, tuple(numbering.named), tuple(numbering.about)
         number = section.kind
         if number is not None and self.firsts.setdefault(number, form) != form:

@@ -12,6 +12,7 @@ group, at the same time.
 A mistake ends nothing: `facts` collects it as a failure, and the walk goes on.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -282,19 +283,46 @@ def _words(sides: tuple[Side, ...]) -> str:
     return ", ".join(s.value for s in sides) or "none"
 
 
-# -- conversions that backward gathers again ---------------------------------------------------------------------------
+# -- what backward makes again -----------------------------------------------------------------------------------------
 
 
 def check_again(facts: ProofFacts, function: Function) -> None:
-    """Adds a failure for each conversion marked `again` that backward may not repeat."""
+    """Adds a failure for each conversion marked `again` that backward may not repeat, and for each result of a section
+    that the section may not make again for its readers."""
     unlike = {read for op in function.operators() if op.kernel.function for read in op.reads}
-    for section in function.sections:
+    for section, leaving in zip(function.sections, function.leaving(), strict=True):
+        for name in section.again:
+            if why := _wrong_result(facts, function, section, name, leaving, unlike):
+                where = f"function `{function.name}`, section `{section.layer}`"
+                wanted = "a result of a recomputed section, in a backward of one task"
+                facts.fail(Rule.AGAIN, where, name, wanted, why, function.submesh.mesh.span)
         for instr in (i for i in section.body if isinstance(i, Conversion) and i.again):
             why = "read by a kernel that may keep it on some devices alone" if instr.result.name in unlike else ""
             if why := why or _wrong(function, section, instr):
                 where = f"function `{function.name}`, reshard to {instr.result.name}"
                 wanted = "a gather by all devices, in a backward of one task"
                 facts.fail(Rule.AGAIN, where, instr.source, wanted, why, function.submesh.mesh.span)
+
+
+def _wrong_result(
+    facts: ProofFacts,
+    function: Function,
+    section: Section,
+    name: Name,
+    leaving: frozenset[Name],
+    unlike: Collection[Name],
+) -> str:
+    """The reason why a section cannot make a result again when a reader's backward needs it; empty if it can. Backward
+    reaches the section only after all readers that give the result a gradient."""
+    if function.backward is not Backward.WHOLE:
+        return f"a backward of kind {function.backward.value}"
+    if not section.recompute:
+        return "a section that is kept"
+    if name not in leaving:
+        return "no result of it"
+    if name in unlike:
+        return "read by a kernel that may keep it on some devices alone"
+    return "" if facts.learns(name) else "no gradient"
 
 
 def _wrong(function: Function, section: Section, instr: Conversion) -> str:

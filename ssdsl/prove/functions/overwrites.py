@@ -24,12 +24,13 @@ def check_overwrites(facts: ProofFacts, function: Function) -> None:
     leaving = {o.name for o in function.outputs}
 
     def value_is_free(instr: Conversion, number: int) -> bool:
-        """Whether nothing else reads the value, its producer does not keep it, and no recomputed region begins with
-        it."""
+        """Whether nothing else reads the value, its producer does not keep it, no recomputed region begins with it, and
+        none makes it again."""
         producer = made.get(instr.source)
         if producer is None or instr.source in leaving or len(readers[instr.source]) != 1:
             return False
         is_kept = function.sections[number].recompute and producer[0] != number
+        is_kept |= instr.source in function.sections[producer[0]].again
         return not is_kept and instr.source.value in _overwritable(facts, producer[1])[0]
 
     def gradient_is_free(instr: Conversion, number: int) -> bool:

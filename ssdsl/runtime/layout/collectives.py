@@ -20,6 +20,7 @@ import torch
 
 from ..program.provenance import Place, caller
 from ..ranks.world import Group, World, here
+from ..step.regather import Kept, unpacked
 from .cut import merge_blocks, paired, split_blocks, take, take_runs
 from .regions import Regions, length, needs_exchange, pieces
 
@@ -128,17 +129,17 @@ def keep_first(group: Group) -> Step:
 
 @dataclass(eq=False)
 class _Regathered:
-    """A value [...] that some steps gather, and gather again for backward."""
+    """A value [...] that some steps gather, and gather again for backward. `kept` is the value, or its source."""
 
-    x: torch.Tensor
+    kept: Kept
     steps: Sequence[Step]
     world: World
     site: Place
     again: torch.Tensor | None = None
 
-    def gathered_again(self) -> torch.Tensor:
+    def made_again(self) -> torch.Tensor:
         if self.again is None:
-            self.again = _moved(self.x, self.steps, self.world, self.site)
+            self.again = _moved(unpacked(self.kept), self.steps, self.world, self.site)
         return self.again
 
 
@@ -158,7 +159,7 @@ class _Reshard(torch.autograd.Function):
         if y is x and forward:
             ctx.mark_dirty(x)
         if again:
-            ctx.gather = _Regathered(x.detach(), forward, world, site)
+            ctx.gather = _Regathered(world.gathered.packed(x.detach()), forward, world, site)
             world.gathered.note(y, ctx.gather)
         return x.view_as(x) if not forward else y
 

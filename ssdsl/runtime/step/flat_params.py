@@ -352,7 +352,7 @@ class ShardedWeights(Sharded):
         with self.timed("drop"):
             weights.clear()
 
-    def gathered_again(self) -> torch.Tensor:
+    def made_again(self) -> torch.Tensor:
         """The weights [elements] for backward, gathered once until the gradients have been reduced."""
         if self._again is None:
             with self.timed("gather"):
@@ -360,7 +360,7 @@ class ShardedWeights(Sharded):
         return self._again
 
     def drop(self) -> None:
-        """Frees what `gathered_again` keeps."""
+        """Frees what `made_again` keeps."""
         self._again = None
 
     def timed(self, what: str) -> AbstractContextManager[Any]:

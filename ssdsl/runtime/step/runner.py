@@ -34,7 +34,7 @@ class Block:
     """A function of inputs, prepared values, weights and time indices, with what it needs to run.
 
     `loss` is the index of the output that is the loss. `backward` is none, whole, halves, or dgrad (no weights).
-    `again`: some of its values are gathered again in backward.
+    `again`: some of its values are gathered, or computed, again in backward.
     """
 
     run: Callable[..., tuple[torch.Tensor, ...]]

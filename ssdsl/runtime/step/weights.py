@@ -98,5 +98,5 @@ class Weights:
 
     def saving(self, *, again: bool = False) -> AbstractContextManager[Any]:
         """A context for forward: autograd keeps no gathered weight (ZeRO-3) but gathers it again in backward; with
-        `again`, no gathered value either."""
+        `again`, nor a value or a result of a recomputed layer that backward makes again."""
         return self.world.gathered.saving() if self.gathers or again else nullcontext()

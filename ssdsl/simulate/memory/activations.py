@@ -1,7 +1,8 @@
 """Activations: the memory that one forward of a function keeps until its backward, for autograd and the engine.
 
 Storages are counted, not tensors: a view keeps the whole storage that it looks into, and a storage that several
-operators keep counts once. Recomputed sections keep what enters them; the rest exists while their backward runs.
+operators keep counts once. Recomputed sections keep what enters them; the rest exists while their backward runs, and
+the results that they make again from the first backward that reads them.
 """
 
 from collections import defaultdict
@@ -25,7 +26,7 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import At
 from ssdsl.ir.value import Coordinate, Name, Time
-from ssdsl.lower.functions.views import views_of
+from ssdsl.lower.functions.views import made_again, memory_of, views_of
 from ssdsl.record import Record, replace
 from ssdsl.simulate.memory.padded import padded_bytes
 from ssdsl.simulate.memory.within_backward import GradientBucket, WithinBackward
@@ -181,7 +182,7 @@ def _unlike(function: Function) -> frozenset[str]:
 
 class _Function:
     """One function at one part along some indices in time. `base` maps each view to its base value; `again` maps values
-    that backward gathers again to their sources."""
+    that backward gathers again to their sources, `remade` those that a recomputed section makes again to its number."""
 
     def __init__(
         self, facts: ProgramIndex, fusion: Fusion, function: Function, around: Around, part: dict[Coordinate, int]
@@ -195,6 +196,8 @@ class _Function:
         }
         self.made = {v.name for op in function.operators() for v in op.results}
         self.base = views_of(function, facts.program.graph)
+        self.remade = made_again(function, facts.program.graph)
+        self.memory = memory_of(function, facts.program.graph) if self.remade else {}
         moved = [i for i in function.body() if isinstance(i, Conversion)]
         self.moved = {i.result.name for i in moved}
         self.again = {str(i.result.name): i.source for i in moved if i.again}
@@ -241,6 +244,8 @@ class _Function:
         held, later, recomputed = self._entering(), Sizes(), []
         for section, launches in zip(self.function.sections, self.fusion.launches(self.function), strict=True):
             again: Sizes = {}
+            for name in section.again:
+                again[str(self.memory.get(name, name))] = self.size(name)
             for launch in launches:
                 saved = self._saved_by(launch)
                 (again if section.recompute else held).update(saved)
@@ -275,6 +280,7 @@ class _Function:
             [(launches, section.recompute) for launches, section in sections],
             self._saved_by,
             self._gathered_again,
+            self._made_again,
             self._between,
             held,
             {name: self.size(name) for name, var in self.variables.items() if var.gradient is not None},
@@ -326,6 +332,16 @@ class _Function:
         roots = map(self._behind, launch.kept)
         return {str(r): self.size(r) for r in roots if str(r) in self.again}
 
+    def _made_again(self, launch: Launch) -> dict[int, Sizes]:
+        """The results of recomputed sections that the backward of a kernel reads, by the section's number."""
+        found: dict[int, Sizes] = {}
+        for name in launch.kept if self.remade else ():
+            source = self.again.get(str(self._behind(name)), name)
+            if (section := self.remade.get(source)) is not None:
+                root = self.memory.get(source, source)
+                found.setdefault(section, {})[str(root)] = self.size(root)
+        return found
+
     def _find_saved(self, launch: Launch) -> Sizes:
         op, found = launch.ops[0], Sizes()
         for name in launch.kept:
@@ -345,6 +361,8 @@ class _Function:
 
     def _add(self, found: Sizes, name: Name) -> None:
         root = self._behind(name)
+        if root in self.remade:
+            return
         if str(root) in self.again:
             self._add(found, self.again[str(root)])
         else:

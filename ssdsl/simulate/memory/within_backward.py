@@ -37,8 +37,8 @@ class WithinBackward:
     is recomputed.
 
     - `keeps` gives the storages that a kernel keeps for its backward, `gathers` those that are gathered again for it,
-      `between` the bytes that its backward takes only while it runs. `held` are the storages that exist when backward
-      begins.
+      `remakes` those that recomputed sections make again for it, by the section's number, `between` the bytes that its
+      backward takes only while it runs. `held` are the storages that exist when backward begins.
     - `learning` has the bytes of the gradients of values, `weights` those of weights before they are sharded, and
       `stays` the part of these that stays on the device. The weights of `anew` get a new gradient in each backward,
       others only in the first one of a step: later ones are added to it.
@@ -54,6 +54,7 @@ class WithinBackward:
         sections: Sequence[tuple[Sequence[Launch], bool]],
         keeps: Callable[[Launch], Sizes],
         gathers: Callable[[Launch], Sizes],
+        remakes: Callable[[Launch], Mapping[int, Sizes]],
         between: Callable[[Launch], int],
         held: Sizes,
         learning: Mapping[Name, int],
@@ -76,8 +77,14 @@ class WithinBackward:
         self.releases: dict[int, int] = {}  # bytes that are freed after it: no kernel before it keeps them
         first: dict[str, int] = {}
         gathered: dict[str, tuple[int, int, int]] = {}  # the last kernel and the first that read a storage, its bytes
-        begin = 0
-        for launches, recompute in sections:
+        runs: dict[int, int] = {}  # by section, the kernel before whose backward it runs again, if not its own last one
+        remade: dict[int, Sizes] = {}  # by section, the results that it makes again
+        for number, launch in enumerate(self.launches):
+            for at, results in remakes(launch).items():
+                runs[at] = number
+                remade.setdefault(at, {}).update(results)
+        begin, after = 0, dict[int, int]()
+        for at, (launches, recompute) in enumerate(sections):
             made: Sizes = {}
             for number, launch in enumerate(launches, start=begin):
                 kept = keeps(launch)
@@ -87,7 +94,11 @@ class WithinBackward:
                 for storage, size in gathers(launch).items():
                     gathered[storage] = number, gathered.get(storage, (0, number, 0))[1], size
             begin += len(launches)
-            self.again[begin - 1] = self.again.get(begin - 1, 0) + sum(made.values())
+            results_bytes, first_read = sum(remade.get(at, {}).values()), runs.get(at, begin - 1)
+            self.again[first_read] = self.again.get(first_read, 0) + sum(made.values()) + results_bytes
+            after[begin] = results_bytes  # gone when the backward of all readers has run: that of the next kernel last
+        for number, size in after.items():
+            self.releases[number] = self.releases.get(number, 0) + size
         for from_, to, size in gathered.values():
             self.again[from_] = self.again.get(from_, 0) + size
             self.releases[to] += size

@@ -217,6 +217,18 @@ def gathered_again(program: Program) -> Found:
 
 
 @mutation
+def made_again(program: Program) -> Found:
+    """A section makes results again that are none of it, or that both halves of a backward need, or is none that is
+    recomputed."""
+    for function in program.functions:
+        for s, (section, leaving) in enumerate(zip(function.sections, function.leaving(), strict=True)):
+            alone = function.backward is Backward.WHOLE and section.recompute
+            for name in (n for n in section.names() if not alone or n not in leaving):
+                sections = put(function.sections, s, replace(section, again=(name,)))
+                yield f"{function.name} {name}", with_function(program, replace(function, sections=sections))
+
+
+@mutation
 def slice_of_another_digit(program: Program) -> Found:
     for where, instr, become in instructions(program):
         if isinstance(instr, Conversion):
