@@ -111,19 +111,6 @@ class UnevenOutside(Diagnostic):
     axis: str
 
 
-class UpdateInParts(Diagnostic):
-    """A buffer is updated with a sum, and each part in time computes only an addend of it."""
-
-    code = "E0407"
-    title = "buffer `{buffer}` is updated with a sum over `{index}`, whose parts run one after another"
-    note = "computed in module `{path}` ({source})"
-    help = "leave this module out of the split into `{index}`, or split over a mesh axis instead"
-    buffer: str
-    index: str
-    path: str
-    source: str
-
-
 class CombinedInTime(Diagnostic):
     """An operator takes statistics over all of its parts, but they run one after another.
 

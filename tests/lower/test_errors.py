@@ -34,7 +34,6 @@ CASES = {  # by the plan: a code, and what tells it from others with that code
     "E0404": "chain",
     "E0405": "chain_shared",
     "E0406": "merged",
-    "E0407": "totalled",
 }
 
 WARNED = {"E0272": "chain_frozen", "E0275": "chain", "E0278": "chain"}
@@ -90,7 +89,6 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "E0404": (in_text('split model["layers.0.0"].weights by row into tp\n', ""),),
     "E0405": (in_text("assign first to gpus[pp = 0]", "assign first to gpus"),),
     "E0406": (in_text("[5, 3]", "2"),),
-    "E0407": (in_text("dp = 1", "m = 2"),),
 }
 
 

@@ -82,24 +82,6 @@ def merged() -> Built:
     return Merged(), {"x": torch.randn(8, 6, 4)}, {"x": ("batch", "seq", "width")}
 
 
-class Totalled(nn.Module):
-    """A buffer holds the sum over the batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-        self.register_buffer("total", torch.zeros(()))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.layer(x)
-        self.total.copy_(x.detach().sum() * 0.5)
-        return x.square().sum()
-
-
-def totalled() -> Built:
-    return Totalled(), {"x": torch.randn(8, 4)}, AXES
-
-
 class Summed(nn.Module):
     """The model itself adds up what two layers make, in front of two more."""
 

@@ -21,11 +21,9 @@ from ssdsl.ir.program import Loss, Result
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.conversions.convert import in_order
 from ssdsl.lower.conversions.even import even_cut
-from ssdsl.lower.errors import UpdateInParts
 from ssdsl.lower.lowering import Ask, Entering, Lowering, Received, Segment, SentVersions
 from ssdsl.model.graph import Operator, Origin
 from ssdsl.record import replace
-from ssdsl.text.diagnostic import PlanError
 
 
 @dataclass(slots=True)
@@ -87,15 +85,14 @@ class _Assembling:
         cut, made, like = self.lowering.splits[name], tuple(results), (typed.kernel, typed.first)
         draft.body.append(OpPart(name, cut, reads, made, *like, saved=typed.saved, orders=operator.orders))
         for ask in asks[count:]:
-            self._write(draft, operator, ask)
+            self._write(draft, ask)
 
-    def _write(self, draft: _Draft, operator: Operator, ask: Ask) -> None:
-        """Adds the write of an operator's result to a buffer; along indices in time it writes the running part. Raises
-        PlanError where a part in time computes only an addend."""
+    def _write(self, draft: _Draft, ask: Ask) -> None:
+        """Adds the write of an operator's result to a buffer; along indices in time it writes the running part. Its
+        maker leaves no sum over parts in time (`compute_updates` of the model, `propagate_partial`)."""
         assert ask.need is not None
         buffer, type_ = self.updates[ask.value], ask.need.type
-        if type_.owed:
-            raise PlanError(UpdateInParts(None, buffer, type_.owed[0], operator.module, operator.source))
+        assert not type_.owed, f"a part in time computes only an addend of buffer `{buffer}`"
         source = self._reached(draft, ask)
         shape, held, slices = ask.need.shape, type_.layout.shards(), list[Narrow]()
         for index, digit in type_.time:

@@ -3,7 +3,8 @@
 `loss = sum / count` has no batch dimension, so a split by batch does not reach the division. Division by a constant
 is linear: each part divides its own partial sum, and only the reported loss is added up. A term that no index splits
 (a weight penalty) joins such a sum as the addend of the first part. An operator that is not linear runs once, on the
-completed sum; so does one that mixes parts with a value that waits for all of them.
+completed sum; so does one that mixes parts with a value that waits for all of them, and one that makes a buffer's new
+value, which is written once.
 
 The result of `combine`, a partial sum of rows that were with their experts, is carried through linear operators up to
 the last one that makes it smaller: the weighted sum over the experts of a token comes before the sum over devices.
@@ -41,8 +42,8 @@ def propagate_partial(lowering: Lowering) -> Lowering:
 
     Also takes ordered indices in time away, in the plan, from operators of the loss that wait for all parts of them.
     """
-    tails = lowering.graph.tails
-    walk = _Walk(lowering, dict(lowering.cuts), tails.linear, tails.of_loss, _ordered_indices(lowering.plan))
+    tails, written = lowering.graph.tails, frozenset(lowering.graph.updates.values())
+    walk = _Walk(lowering, dict(lowering.cuts), tails.linear, tails.of_loss, _ordered_indices(lowering.plan), written)
     for operator in lowering.graph.computing:
         walk.operator(operator)
     plan = lowering.plan.cutting(walk.late) if walk.late else lowering.plan
@@ -65,13 +66,15 @@ class _Made(Record):
 @dataclass(slots=True)
 class _Walk:
     """A walk over the operators in order. `late` collects operators that lose indices, with the indices that they keep:
-    they wait for all parts of the others. `made` and `places` say how and where each value was made so far."""
+    they wait for all parts of the others. `written` are the values that buffers take. `made` and
+    `places` say how and where each value was made so far."""
 
     lowering: Lowering
     cuts: dict[str, tuple[Split, ...]]
     linear: frozenset[str]
     tail: frozenset[str]
     ordered: dict[str, frozenset[str]]
+    written: frozenset[str]
     made: dict[str, _Made] = field(default_factory=dict)
     places: dict[str, Submesh] = field(default_factory=dict)
     splits: dict[str, tuple[Carried, ...]] = field(default_factory=dict)
@@ -130,6 +133,7 @@ class _Walk:
         addend of the first part."""
         values = self.lowering.graph.values
         is_scalar = not any(values[o.value].shape for o in operator.outputs)
+        is_written = not self.written.isdisjoint(o.value for o in operator.outputs)
         if not operator.row.linear_in or not (is_scalar or operator.name in self.linear):
             return {}
         names = {i.name for i in own}
@@ -138,6 +142,8 @@ class _Walk:
             found = [s[coordinate] for s in sums if coordinate in s]
             together = linear_with(operator, [at for at, s in enumerate(sums) if coordinate in s])
             alike = len({(i.count, i.sizes) for i in found}) == 1
+            if is_written and isinstance(coordinate, Time):
+                continue
             if coordinate.name not in names and alike and together and not self._delays(operator, sums, coordinate):
                 addends = frozenset(operator.inputs[at].value for at in together)
                 index = found[0]

@@ -177,7 +177,9 @@ def check_statistics(capture: Capture) -> None:
 def compute_updates(capture: Capture) -> None:
     """Gives each buffer's new value an operator of its own that reads the buffer, and so has a place in a plan.
 
-    A new value that depends on inputs only, or is another buffer, would be made on no device, or on all.
+    A new value that depends on inputs only, or is another buffer, would be made on no device, or on all. One that an
+    operator sums would be made in parts, each an addend, where a plan cuts that operator in time: an operator of its
+    own reads the whole sum.
     """
     level = {n: o in (Origin.WEIGHT, Origin.BUFFER) for n, o in capture.origins.items()}
     placed: set[str] = set()
@@ -185,13 +187,21 @@ def compute_updates(capture: Capture) -> None:
         if any(level.get(r, False) for r in call.refs()):
             level.update(dict.fromkeys(call.outputs, True))
             placed.update(call.outputs)
+    makers = {name: call for call in capture.calls for name in call.outputs}
     for buffer, value in capture.updates.items():
-        if value in placed:
+        if value in placed and not _is_sum(capture, makers[value], buffer, value):
             placed.remove(value)  # a second buffer with this value has an operator of its own
             continue
         at = _place(capture, buffer, value)
         capture.calls[at:at] = _choice(capture, capture.calls[at - 1], buffer, value)
         capture.updates[buffer] = capture.calls[at + 1].name
+
+
+def _is_sum(capture: Capture, maker: CapturedCall, buffer: str, value: str) -> bool:
+    """Whether a new value may be a sum over positions of what its maker reads: it is smaller, or a single number."""
+    shape = capture.tensors[value].shape
+    read = (capture.tensors[name].shape for name in maker.refs() if name in capture.tensors)
+    return any(math.prod(s) > math.prod(shape) for s in read) or not (shape or buffer in maker.refs())
 
 
 def _place(capture: Capture, buffer: str, value: str) -> int:
