@@ -13,11 +13,11 @@ from torch.utils._pytree import tree_leaves, tree_unflatten
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.decompose import UPDATED, Decomposed, decompose
 from ssdsl.model.capture.derivatives import write_derivatives
-from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, INSTEAD, CaptureFailed
+from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, INSTEAD, POSITION, CaptureFailed
 from ssdsl.model.capture.export import Exported, export, failure, no_loss
 from ssdsl.model.capture.on_meta import without_numbers
 from ssdsl.model.capture.preserve import quiet
-from ssdsl.model.capture.source_line import path_of, source_of, span_of
+from ssdsl.model.capture.source_line import own_span, path_of, source_of, span_of
 from ssdsl.model.checks.inplace_changes import hidden_writes
 from ssdsl.model.graph import Order, Origin, Ref
 from ssdsl.model.load.model import Model
@@ -84,9 +84,12 @@ def _decomposed(model: Model, exported: Exported) -> Decomposed:
             failure(model, error, exported.derivative) if cause is None else _data_dependent(model.name, cause)
         ) from error
     written = {*map(_own, found.changed)}
-    for name in sorted(exported.decisive & written):
+    for name in sorted(exported.decisive.keys() & written):
+        asked = exported.decisive[name]
+        is_condition = asked is None or asked.is_condition
         fact = f"buffer `{name}` decides what the forward does, and the forward changes it"
-        raise PlanError(CaptureFailed(None, model.name, fact))
+        change = CONTROL_FLOW if is_condition else POSITION.format(buffer=name.rpartition(".")[2])
+        raise PlanError(CaptureFailed(own_span(asked.place if asked else None), model.name, fact, change))
     changed = exported.written if model.evaluation is None else ()  # an evaluation leaves the model as it is
     if lost := tuple(hidden_writes(exported.program, model, changed, written)):
         raise PlanError(*lost)

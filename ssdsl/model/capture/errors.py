@@ -13,6 +13,11 @@ MASK = (
     "keep the shape, and apply the mask as a factor: `torch.where(mask, x, 0)` in place of `x[mask]`\n"
     "for a mean, divide the sum by `mask.sum()`; for a loss, mark targets that do not count by `ignore_index`"
 )
+POSITION = (
+    "keep it a tensor, and write at positions that are a tensor too. For a buffer of K rows and n new ones:\n"
+    "`where = (self.{buffer} + torch.arange(n)) % K`, `self.queue.index_copy_(0, where, rows)` in place of a slice,\n"
+    "and `self.{buffer}.add_(n).remainder_(K)` to move it on"
+)
 MINLENGTH = "give it a `minlength`: so many counts, and no number may be as large"
 INSTEAD = {  # by operator
     "index": MASK,

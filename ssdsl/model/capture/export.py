@@ -16,7 +16,7 @@ from ssdsl.model.capture.derivatives import NoDerivative
 from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, MASK, NUMBER, NUMPY, CaptureFailed, NotALoss
 from ssdsl.model.capture.grad_mode_regions import regions_left_open, write_regions
 from ssdsl.model.capture.known_masks import Selecting
-from ssdsl.model.capture.known_numbers import Constants, answering
+from ssdsl.model.capture.known_numbers import Constants, Question, answering
 from ssdsl.model.capture.module_error import own_failure, raised_by
 from ssdsl.model.capture.on_meta import captured_batch
 from ssdsl.model.capture.preserve import attributes_kept, patched, quiet
@@ -77,12 +77,13 @@ class LossOf(torch.nn.Module):
 class Exported(Record):
     """A module with its loss as a graph in which regions are operators.
 
-    `decisive` are the buffers that its control flow read, `written` the tensors that the forward changed in place, and
-    `derivative` is the first line that takes a derivative.
+    `decisive` are the buffers that its control flow read, each with the first line that did, if that is known;
+    `written` are the tensors that the forward changed in place, and `derivative` is the first line that takes a
+    derivative.
     """
 
     program: torch.export.ExportedProgram
-    decisive: frozenset[str]
+    decisive: dict[str, Question | None]
     written: tuple[str, ...]
     derivative: Place | None
 
@@ -158,7 +159,9 @@ def export(model: Model) -> Exported:
     if found:
         raise PlanError(*found)
     write_regions(program.graph_module)
-    return Exported(program, frozenset(constants.used), effects.written, effects.derivative)
+    return Exported(
+        program, {name: constants.questions.get(name) for name in constants.used}, effects.written, effects.derivative
+    )
 
 
 def _device(model: Model) -> str:

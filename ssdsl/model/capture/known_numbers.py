@@ -25,9 +25,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from ssdsl.model.capture.preserve import patched
-from ssdsl.model.capture.source_line import TORCH
+from ssdsl.model.capture.source_line import TORCH, Place, calling
 from ssdsl.model.checks.inplace_changes import written_by
 from ssdsl.model.load.model import MOST, Model
+from ssdsl.record import Record
 
 aten = torch.ops.aten
 DRAWS = (aten.rand.default, aten.rand_like.default)
@@ -38,14 +39,23 @@ COMPARING = ("equal", "allclose")
 ASKING = [*((torch.Tensor, name) for name in (*NUMBERS, *COMPARING)), *((torch, name) for name in COMPARING)]
 
 
+class Question(Record):
+    """The line of the user's code that asks for the number of a tensor, and whether it is a condition."""
+
+    place: Place | None
+    is_condition: bool
+
+
 @dataclass(slots=True)
 class Constants:
-    """The small buffers of a module; `used` are those that an answer depends on, with their real values."""
+    """The small buffers of a module; `used` are those that an answer depends on, with their real values, and
+    `questions` has for some of them the first question."""
 
     model: Model
     given: dict[str, torch.Tensor]
     nodes: dict[fx.Node, str] = field(default_factory=dict)
     used: dict[str, torch.Tensor] = field(default_factory=dict)
+    questions: dict[str, Question] = field(default_factory=dict)
 
     @staticmethod
     def of(model: Model) -> "Constants":
@@ -109,7 +119,10 @@ def _answer(function: Callable[..., Any], args: Any, kwargs: dict[str, Any], con
     root = _root()
     with _disable_current_modes(), torch.no_grad():
         known = _KnownValues(constants, next(node.graph for node in nodes if isinstance(node, fx.Node)), root)
-        return function(*map(known.of, nodes), **kwargs)
+        given = [known.of(node) for node in nodes]
+        question = Question(calling(), function.__name__ not in NUMBERS or function.__name__ == "__bool__")
+        constants.questions = dict.fromkeys(known.read, question) | constants.questions
+        return function(*given, **kwargs)
 
 
 def known_positions(tensor: torch.Tensor, constants: Constants) -> list[list[int]]:
@@ -157,6 +170,7 @@ class _KnownValues:
         nodes = [node for node in graph.nodes if node.target is not aten.detach_.default]  # it writes no numbers
         self.changed = {memory for node in nodes for written in written_by(node) for memory in _memory(written)}
         self.found: dict[fx.Node, Any] = {}
+        self.read: list[str] = []  # the buffers on which these values depend
 
     def of(self, item: Any) -> Any:
         """The value of a node, or another argument as it is; raises Unknown."""
@@ -170,6 +184,7 @@ class _KnownValues:
         if not self.changed.isdisjoint(_memory(node)):  # perhaps through a view
             raise Unknown
         if node in self.constants.nodes:
+            self.read.append(self.constants.nodes[node])
             return self.constants.value(self.constants.nodes[node])
         target: Any = node.target
         if node.op == "get_attr":

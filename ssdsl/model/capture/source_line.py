@@ -94,6 +94,14 @@ def running(paths: dict[int, str], direct: bool = False) -> Place | None:
     return None
 
 
+def calling() -> Place | None:
+    """The innermost line of the user's code that is running, of whatever module."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_own(frame.f_code.co_filename):
+        frame = frame.f_back
+    return Place(frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
+
+
 def of_function(function: Any, path: str = "") -> Place | None:
     """The place where a function is defined; None if it is not written in Python."""
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)

@@ -437,6 +437,7 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
         "another way": otherwise,
         "a check": lambda net, x: torch.linalg.tensorinv(net.fc.weight, 1).sum() + x.sum(),
         "a check of arguments": lambda net, x: Normal(net.fc(x), 1.0, validate_args=True).log_prob(x).sum(),
+        "a position in a buffer": lambda net, x: x[int(net.norm.num_batches_tracked)].sum() + net.norm(net.fc(x)).sum(),
         "a derivative of draws": lambda net, x: flow(F.dropout(net.fc(x)).sum(), net.fc.weight).square().sum(),
         "a derivative of a norm": lambda net, x: flow(net.norm(net.fc(x)).sum(), net.fc.weight).square().sum(),
     },
