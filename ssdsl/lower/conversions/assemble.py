@@ -1,5 +1,11 @@
-"""Assembles functions from their operators. Each version of a value is put before the first operator that needs it."""
+"""Assembles functions from their operators. Each version of a value is put before the first operator that needs it.
 
+A value goes to other devices once, also if several functions there read it: the first one hands it on. For example
+stages 0 and 2 are on device a, stages 1 and 3 on device b. Stage 3 reads a result of stage 0 that stage 1 has received.
+So that is a result of stage 1, too, which adds the gradient of stage 3 to its own, and sends the sum back once.
+"""
+
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ssdsl.ir.comm import Narrow, Transfer
@@ -53,6 +59,8 @@ class _Assembling:
         self.updates = {value: buffer for buffer, value in self.graph.updates.items()}
         self.transfers: dict[tuple[str, int], Transfer] = {}  # by value and consumer
         self.readers: dict[tuple[int, Name], list[tuple[int, Name]]] = {}  # elsewhere, by what is left
+        self.arrived: dict[str, list[tuple[_Draft, Name, Received]]] = {}  # by value, those that a message brings
+        self.before = _Before(lowering)
 
     def assembled(self) -> Lowering:
         for number, operator in in_order(self.lowering.segments):
@@ -60,7 +68,8 @@ class _Assembling:
         loss = self._loss()
         results = tuple(self._result(name, ask) for name, ask in self.lowering.reported.items())
         live = [_live(d.body, self.lowering.learning) for d in self.drafts]
-        for (number, left), readers in self.readers.items():
+        # a function that hands a value on has received it before others read it there: these come first here
+        for (number, left), readers in reversed(self.readers.items()):
             if any(name in live[reader] for reader, name in readers):
                 live[number].add(left)
         functions = tuple(_finished(d, live[d.number], self.lowering.learning, self.graph.loss) for d in self.drafts)
@@ -151,6 +160,11 @@ class _Assembling:
 
     def _receive(self, draft: _Draft, var: Var, received: Received, source: _Draft) -> None:
         value = var.name.value
+        if received.sent is not None:
+            if (host := self._host(draft, var, received)) is not None:
+                self._hand_on(draft, var, *host)
+                return
+            self.arrived.setdefault(value, []).append((draft, var.name, received))
         left = Name(value, received.left.version)
         self._reach(source, left)
         self.readers.setdefault((source.number, left), []).append((draft.number, var.name))
@@ -160,6 +174,27 @@ class _Assembling:
             slot, message = transfer.target_slot, transfer.number
         time, gradient = source.segment.time, var.gradient is not None
         draft.inputs.append(FunctionInput(var, source.number, slot, time, received.merges, gradient, message))
+
+    def _host(self, draft: _Draft, var: Var, received: Received) -> tuple[_Draft, Name] | None:
+        """An earlier function on the same devices that has received the same version of a value, with the name there.
+        It must come before this one in any order of tasks, and its backward after this one's."""
+        segment = draft.segment
+        for host, name, arrived in self.arrived.get(var.name.value, ()):
+            there = host.has[name]
+            is_alike = (arrived.left, arrived.merges, arrived.sent) == (received.left, received.merges, received.sent)
+            is_alike &= (there.type, there.gradient, there.shape) == (var.type, var.gradient, var.shape)
+            is_near = host.segment.submesh == segment.submesh and host.segment.time == segment.time
+            if is_alike and is_near and host.number in self.before.of(draft.number, back=var.gradient is not None):
+                return host, name
+        return None
+
+    def _hand_on(self, draft: _Draft, var: Var, host: _Draft, name: Name) -> None:
+        """Gives a function a value that another one on its devices has received."""
+        self.readers.setdefault((host.number, name), []).append((draft.number, var.name))
+        gradient = var.gradient is not None
+        output = FunctionOutput(name, f"{name} from block{host.number}", gradient)
+        slot = host.outputs.setdefault(name, output).slot
+        draft.inputs.append(FunctionInput(var, host.number, slot, host.segment.time, (), gradient, None))
 
     def _leave(self, draft: _Draft, name: Name) -> FunctionOutput:
         """The output of a function under which a version leaves it."""
@@ -183,6 +218,33 @@ class _Assembling:
             self._reach(draft, earlier)
         also += [self._reached(draft, ask) for ask in self.converted.counts.get((draft.number, name), ())]
         return replace(made, source=source, result=result, also=tuple(also))
+
+
+class _Before:
+    """The functions from which each function follows."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        self.lowering = lowering
+        self.found: dict[bool, list[set[int]]] = {}
+
+    def of(self, number: int, *, back: bool) -> Collection[int]:
+        """The functions before one; with `back`, those to which it also returns a gradient."""
+        if back not in self.found:
+            self.found[back] = self._all(back)
+        return self.found[back][number]
+
+    def _all(self, back: bool) -> list[set[int]]:
+        makers: dict[str, int] = {}
+        found: list[set[int]] = [set() for _ in self.lowering.segments]
+        for number, operator in in_order(self.lowering.segments):
+            near = {makers[o.value] for o in operator.inputs if o.value in makers and self._counts(o.value, back)}
+            for other in near - {number} - found[number]:
+                found[number] |= {other} | found[other]
+            makers.update((o.value, number) for o in operator.outputs)
+        return found
+
+    def _counts(self, value: str, back: bool) -> bool:
+        return not back or value in self.lowering.learning
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
