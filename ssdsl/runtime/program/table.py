@@ -139,7 +139,8 @@ class Site:
 
 @dataclass(frozen=True)
 class RoleEntry:
-    """A role, that is ranks that run the same code, with its parts of inputs and weights. `others` are not trained."""
+    """A role, that is ranks that run the same code, with its parts of inputs and weights. `others` are not trained;
+    `constants` are those of which a rank keeps a part."""
 
     name: str
     mesh: str
@@ -148,6 +149,7 @@ class RoleEntry:
     flats: tuple[FlatEntry, ...]
     others: tuple[TensorEntry, ...]
     sites: tuple[Site, ...]
+    constants: tuple[TensorEntry, ...] = ()
 
     @property
     def weights(self) -> tuple[TensorEntry, ...]:
