@@ -86,6 +86,7 @@ def _role(
         mesh=mesh,
         fixed=dict(role.submesh.fixed),
         inputs=_inputs_of(program, role),
+        constants=tuple(c for c in _given_to(program, role, Origin.OPERATOR).values() if c.takes),
         flats=tuple(
             FlatEntry(
                 number=f.number,
@@ -143,14 +144,19 @@ def _ties(program: Program) -> dict[str, tuple[SubmeshEntry, ...]]:
 
 
 def _inputs_of(program: Program, role: ProgramRole) -> tuple[TensorEntry, ...]:
-    """The part of each input that a role's prologues begin with; all have the same."""
-    found = {
+    """The part of each input that a role's prologues begin with, in the order of the model."""
+    found = _given_to(program, role, Origin.INPUT)
+    return tuple(found[v.name] for v in program.graph.of(Origin.INPUT) if v.name in found)
+
+
+def _given_to(program: Program, role: ProgramRole, origin: Origin) -> dict[str, TensorEntry]:
+    """The parts of inputs or constants that a role's prologues begin with; all have the same."""
+    return {
         var.name.value: _tensor(var.name.value, Shape(value.sizes), var.type.layout, prologue.submesh)
         for prologue in program.prologues_of(role)
         for var in prologue.given
-        if (value := program.graph.values[var.name.value]).origin is Origin.INPUT
+        if (value := program.graph.values[var.name.value]).origin is origin
     }
-    return tuple(found[v.name] for v in program.graph.of(Origin.INPUT) if v.name in found)
 
 
 def _output(program: Program, result: Result) -> RequestedOutput:

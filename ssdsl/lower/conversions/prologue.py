@@ -1,7 +1,8 @@
 """Forms the prologues: on each submesh, constants run once, and operators that depend on inputs only once per step.
 
-Inputs enter as parts: where all readers of an input on a device cut it alike, the device is given that part alone. All
-asks for a value are known before it is provided, because operators are visited from the last one to the first.
+Inputs enter as parts: where all readers of an input on a device cut it alike, the device is given that part alone. So
+do constants that are computed: a device computes all of one when it starts, and keeps its part. All asks for a value
+are known before it is provided, because operators are visited from the last one to the first.
 """
 
 from collections.abc import Iterable, Iterator
@@ -160,12 +161,15 @@ class _Forming:
             yield operator
 
     def _given(self, value: str, asks: list[_Ask]) -> dict[Submesh, Layout]:
-        """By submesh, the layout in which its prologue gets a value: an input cut by the digits that its readers have
-        in common on all submeshes that share devices, directly or through others; any other value whole."""
+        """By submesh, the layout in which its prologue gets a value: an input, or a constant with memory of its own,
+        cut by the digits that its readers have in common on all submeshes that share devices, directly or through
+        others; any other value whole."""
         layouts: dict[Submesh, list[Layout]] = {}
         for ask in asks:
             layouts.setdefault(ask.submesh, []).append(ask.layout)
-        if self.graph.values[value].origin is not Origin.INPUT:
+        origin = self.graph.values[value].origin
+        is_own = origin is Origin.OPERATOR and self.graph.storages[value].root == value
+        if not is_own and origin is not Origin.INPUT:
             return {submesh: _whole(submesh) for submesh in layouts}
         return {
             submesh: Layout(tuple(common.get(axis, REPLICATE) for axis, _ in submesh.axes))

@@ -38,9 +38,9 @@ def _types(facts: ProofFacts, prologue: Prologue) -> dict[Name, Local]:
     def given(var: Var) -> Local:
         value = var.name.value
         origin = facts.graph.values[value].origin
-        if origin is Origin.INPUT:
+        if origin is Origin.INPUT or value in constants:
             return _part(facts, prologue.submesh, var)
-        if origin not in (Origin.SEED, Origin.CONSTANT) and value not in constants:
+        if origin not in (Origin.SEED, Origin.CONSTANT):
             raise Wrong(Rule.PREPARED, "an input or a constant", value)
         return Local()
 
@@ -54,8 +54,8 @@ def _types(facts: ProofFacts, prologue: Prologue) -> dict[Name, Local]:
 
 
 def _part(facts: ProofFacts, submesh: Submesh, var: Var) -> Local:
-    """The type of an input as devices are given it: digits along axes. Raises Wrong if it is no part for each
-    device."""
+    """The type of an input or a constant as devices are given it: digits along axes. Raises Wrong if it is no part for
+    each device."""
     local = of_type(var.type, submesh.axes)
     sizes = dict(submesh.axes)
     digits = fixed_by(local, submesh.axes)

@@ -47,12 +47,14 @@ class RankProgram:
         self.take_constants(state)
 
     def take_constants(self, state: InitialState) -> None:
-        """Computes the constants: values that depend on no input and no weight."""
+        """Computes the constants: values that depend on no input and no weight. Keeps this rank's part of some."""
         if self.role is not None:
             types = {n: getattr(torch, dtype) for n, dtype in self.table.constants.items() if n in state}
             given = {n: state[n].to(self.device, dtype) for n, dtype in types.items()}
             with torch.no_grad():
                 self.constants: Tensors = self.code.constants(given, self.device)
+                for piece in pieces_of(self.role.constants, self.role, self.world):
+                    self.constants[piece.name] = piece.of(self.constants[piece.name]).clone()  # no view of the whole
 
     @property
     def name(self) -> str:

@@ -165,7 +165,8 @@ class FunctionSites:
 
 @dataclass(frozen=True)
 class RoleEntry:
-    """A role, that is ranks that run the same code, with its parts of inputs and weights. `others` are not trained."""
+    """A role, that is ranks that run the same code, with its parts of inputs and weights. `others` are not trained;
+    `constants` are those of which a rank keeps a part."""
 
     name: str
     mesh: str
@@ -175,6 +176,7 @@ class RoleEntry:
     others: tuple[TensorEntry, ...]
     sites: tuple[Site, ...]
     operators: tuple[FunctionSites, ...]
+    constants: tuple[TensorEntry, ...] = ()
 
     @property
     def weights(self) -> tuple[TensorEntry, ...]:

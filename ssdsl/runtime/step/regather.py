@@ -14,7 +14,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 
-class Source(Protocol):
+class MemorySource(Protocol):
     """A source from which a tensor was gathered or computed."""
 
     def made_again(self) -> torch.Tensor:
@@ -23,7 +23,7 @@ class Source(Protocol):
 
 
 # what autograd keeps: the tensor itself, or its source with the dtype, size, strides and offset of the view
-Kept = torch.Tensor | tuple[Source, torch.dtype, torch.Size, tuple[int, ...], int]
+Kept = torch.Tensor | tuple[MemorySource, torch.dtype, torch.Size, tuple[int, ...], int]
 
 
 class Gathered:
@@ -31,10 +31,10 @@ class Gathered:
     alive."""
 
     def __init__(self) -> None:
-        self._sources: dict[StorageWeakRef, Source] = {}
+        self._sources: dict[StorageWeakRef, MemorySource] = {}
         self._saving = 0  # the number of open contexts of `saving`
 
-    def note(self, x: torch.Tensor, source: Source) -> None:
+    def note(self, x: torch.Tensor, source: MemorySource) -> None:
         """Records the source of a tensor, until the forward ends."""
         if self._saving:
             self._sources[_memory(x)] = source

@@ -280,7 +280,7 @@ class Inputs(Record):
             match values[var.name.value].origin:
                 case Origin.SEED:
                     pass
-                case Origin.OPERATOR | Origin.CONSTANT:
+                case Origin.OPERATOR | Origin.CONSTANT if not var.type.layout.shards():
                     owner = values[self.facts.places[var.name.value].root]
                     yield owner.name, prod(owner.shape) * owner.itemsize
                 case _:
