@@ -25,6 +25,7 @@ from ..profile.recorder import Recorder
 from ..program.program import CompiledProgram
 from ..program.rank_program import Gather, RankProgram
 from ..program.returned import part_of, rebuilt
+from ..program.table import Table
 from ..ranks.rank_setup import join_world, role_of, tie_groups, weights_of
 from ..ranks.world import World
 from ..step.weights import Weights
@@ -89,6 +90,11 @@ class Engine:
     def updates(self) -> int:
         """The number of steps, with those that an overflow in float16 has left out: what a loop counts."""
         return self.steps + (self.scaler.skipped if self.scaler is not None else 0)
+
+    @property
+    def ran(self) -> Table:
+        """The table of the program that ran last: a batch of other sizes than the example's has one of its own."""
+        return self._running.table
 
     # -- what is trained -----------------------------------------------------------------------------------------------
 
