@@ -160,6 +160,7 @@ def test_a_loader_of_batches_of_any_length(plan: str, tmp_path: Path) -> None:
         found = []
         for batch in engine.loader([made(*one) for one in order], batch_size=None):
             found.append((engine.step(batch), batch.shapes["x"], tuple(batch["y"].shape)))
+            assert engine.ran.inputs["x"].shape == batch.shapes["x"]
         samples = [{name: t[row] for name, t in made(*one).items()} for one in order for row in range(SAMPLES)]
         return found, [batch.shapes["x"] for batch in engine.loader(samples, SAMPLES)]
 

@@ -344,7 +344,7 @@ def test_mistakes_are_told_to_all_ranks() -> None:
         "`*.bais`: no trained weight has such a name",
         "`SGD(learning_rate=0.1)` cannot take a step",
         "`LBFGS()` cannot take a step",
-        "input `x` is int64[12, 4], and the program takes int64[12, 5]",
+        "input `x` has 4 along `seq`, and other inputs have 5",
         "input `x` is int32[12, 5], and the program takes int64[12, 5]",
         "the batch has `x`, `z`; `y` is missing",
         "the batch has `x`; `y` is missing",

@@ -27,6 +27,7 @@ from ..profile.recorder import Recorder
 from ..program.program import CompiledProgram
 from ..program.rank_program import Gather, RankProgram
 from ..program.returned import part_of, rebuilt
+from ..program.table import Table
 from ..ranks.rank_setup import join_world, role_of, tie_groups, weights_of
 from ..ranks.world import World
 from ..step.weights import Weights
@@ -93,6 +94,11 @@ class Engine:
     def updates(self) -> int:
         """The number of steps, with those that an overflow in float16 has left out: what a loop counts."""
         return self.steps + (self.scaler.skipped if self.scaler is not None else 0)
+
+    @property
+    def ran(self) -> Table:
+        """The table of the program that ran last: a batch of other sizes than the example's has one of its own."""
+        return self._running.table
 
     def stop_on(self, *signals: Signals) -> None:
         """Takes signals as a request to stop, as in `engine.stop_on(SIGTERM, SIGUSR1)`: `stopping` is then true after

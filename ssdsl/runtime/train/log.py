@@ -55,8 +55,9 @@ class Work:
 class Log:
     """The log of a run in a folder, written by one rank; other ranks, and runs without a folder, write nothing.
 
-    `peak_flops` is the peak of all devices together; MFU is logged only with it. `first` is the next step: lines of
-    later steps, from before a resume, are dropped.
+    `work` is that of each step; a loop may set it before a step of another size. `peak_flops` is the peak of all
+    devices together; MFU is logged only with it. `first` is the next step: lines of later steps, from before a resume,
+    are dropped.
     """
 
     def __init__(

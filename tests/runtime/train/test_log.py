@@ -31,6 +31,14 @@ def test_a_line_has_rates_and_memory(tmp_path: Path) -> None:
     assert "lr" not in second and second["grad_norm"] == 3.0 and 0 < second["time_s"] < 10
 
 
+def test_a_step_of_another_size_has_rates_of_its_own(tmp_path: Path) -> None:
+    log = Log(tmp_path, WORK)
+    log.step(0, 2.5, time_s=0.5)
+    log.work = Work(samples=1, tokens=10)
+    log.step(1, 2.5, time_s=0.5)
+    assert [(line["samples_per_s"], line["tokens_per_s"]) for line in lines(tmp_path)] == [(8.0, 512.0), (2.0, 20.0)]
+
+
 def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
     Log(tmp_path, Work(4)).step(0, 1.0)
     assert lines(tmp_path)[0].keys() == {"step", "loss", "time_s", "samples_per_s", "memory_bytes"}
