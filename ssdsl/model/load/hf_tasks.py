@@ -88,9 +88,10 @@ def _special(config: Any) -> list[int]:
 
 def _pixels(example: Example) -> torch.Tensor:
     """Images of noise, [batch, channels, height, width]."""
-    size = example.sizes.pixels or getattr(example.config, "image_size", None) or PIXELS
+    config = example.config if hasattr(example.config, "image_size") else getattr(example.config, "vision_config", None)
+    size = example.sizes.pixels or getattr(config, "image_size", None) or PIXELS
     height, width = size if isinstance(size, (tuple, list)) else (size, size)
-    shape = example.sizes.batch, getattr(example.config, "num_channels", 3), height, width
+    shape = example.sizes.batch, getattr(config, "num_channels", 3), height, width
     if example.meta and math.prod(shape) > HUGE:
         return torch.empty(shape, device="meta")
     return torch.randn(shape, generator=example.generator)
