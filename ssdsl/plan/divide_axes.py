@@ -138,18 +138,21 @@ def _names(axes: Iterable[str], meshes: Sequence[Mesh], divided: Divided) -> Ite
 def _records(plan: Plan, divided: Divided) -> dict[str, OpPlan]:
     """The records of all operators. Operators that share a record share the new one."""
     found: dict[int, OpPlan] = {}
+    placements: dict[int, Placement] = {}  # those of one `assign` stay one object
     for record in plan.operators.values():
+        if record.place is not None and id(record.place) not in placements:
+            placements[id(record.place)] = _place(record.place, divided)
         if id(record) not in found:
-            found[id(record)] = _record(record, plan.meshes, divided)
+            place = None if record.place is None else placements[id(record.place)]
+            found[id(record)] = replace(_record(record, plan.meshes, divided), place=place)
     return {name: found[id(record)] for name, record in plan.operators.items()}
 
 
 def _record(record: OpPlan, meshes: Sequence[Mesh], divided: Divided) -> OpPlan:
-    """The record of an operator."""
+    """The record of an operator, but for its place."""
     here = _meshes(record, meshes)
-    place = None if record.place is None else _place(record.place, divided)
     indices, whole = (tuple(_changed(i, here, divided)) for i in (record.indices, record.whole))
-    return replace(record, place=place, indices=indices, whole=whole)
+    return replace(record, indices=indices, whole=whole)
 
 
 def _changed(indices: Iterable[Index], meshes: Sequence[Mesh], divided: Divided) -> Iterator[Index]:

@@ -72,6 +72,13 @@ def test_bounds_hold_for_the_plans_of_papers(plan: str) -> None:
     assert sum(bounds_hold(model, on, settings, [PAPERS[plan]]) for on, settings in product(CLUSTERS, SETTINGS))
 
 
+@pytest.mark.parametrize("plan", ["tensor_parallel", "megatron"])
+def test_bounds_hold_where_an_axis_is_divided(plan: str) -> None:
+    """Two heads of keys over four devices."""
+    plans = [ROOT / "examples" / f"{plan}.ssp"]
+    assert bounds_hold("llama:tiny", "a100x64", {"T": 4} | ({"S": 1, "M": 2} if plan == "megatron" else {}), plans) == 1
+
+
 def bounds_hold(model: str, on: str, settings: dict[str, int], plans: Sequence[Path] = PLANS) -> int:
     """How many plans can be simulated with these settings; asserts that the bounds of each hold."""
     graph, cluster = graph_of(model), load_cluster(on)
