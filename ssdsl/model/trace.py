@@ -37,6 +37,7 @@ def capture(model: Model) -> Graph:
     calls = without_unread(expand_last(flag_causal(leave_unsorted(normalise(drawn)))))
     constant, data = stages(calls)
     calls = discover(calls, constant)
+    constant, data = stages(calls)  # experiments may add calls
     found = analyse(calls, constant)
     merge_positions(calls, found)
     graph = observed(_Builder(model, calls, found, constant, data).graph())
