@@ -44,6 +44,7 @@ def capture(model: Model) -> Graph:
     constant, data = stages(calls)
     calls = copy_known(calls, constant | data)
     calls = discover(calls, constant)
+    constant, data = stages(calls)  # experiments may add calls
     found = analyse(calls, constant)
     merge_positions(calls, found)
     graph = observed(_Builder(model, calls, found, constant, data).graph())

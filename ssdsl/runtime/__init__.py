@@ -26,7 +26,7 @@ _NAMES = {
     "step.recompute": "checkpoint",
     "kernels.resampling": "linear_part nearest_part",
     "kernels.ring_attention": "attention_ring",
-    "kernels.own_functions": "autocasting tensors_of",
+    "kernels.own_functions": "autocasting counted tensors_of",
     "kernels.experts": "combine count_rows dispatch expert_mm routed_mm",
     "step.runner": "Output block",
     "step.split_backward": "checkpoint_halves halves",

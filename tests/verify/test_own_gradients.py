@@ -37,6 +37,25 @@ def test_layers_with_their_own_backwards(plan: str) -> None:
     tried("summed", plan)
 
 
+@pytest.mark.parametrize("plan", ["batch", "unequal", "sharded", "pipeline"])
+@pytest.mark.parametrize("name", ["averaged", "by_rows"])
+def test_means_of_parts_add_up(name: str, plan: str) -> None:
+    tried(name, plan)
+
+
+def test_a_mean_is_a_sum_over_the_global_count() -> None:
+    def rule(name: str) -> tuple[str, str]:
+        _, graph = captured(f"own_gradients.py:{name}")
+        found = next(o for o in graph.operators if o.kind in ("FusedCE", "RowMean"))
+        assert found.found is not None
+        target, *args = found.args
+        return found.found.signature, target.bound(args, {})["times"]
+
+    assert rule("averaged") == ("a b!, c! d!, a -> _", "target != -100")
+    assert rule("by_rows") == ("a b c!, d! e!, a b -> _", "x.0 x.1")
+    assert rule("summed") == ("a b!, c! d!, a, e! -> _", "")
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_one_function(name: str) -> None:
     tried(name, "batch")

@@ -55,7 +55,7 @@ def recorded_function(cls: type[Any], args: Sequence[Any], kwargs: Mapping[str, 
     function = _importable(cls)
     made, is_single = _made(results)
     target = function.target(call.names, is_single)
-    words = f"{function.module}:{function.name}", call.given, made, _autocast(call.tensors)
+    words = f"{function.module}:{function.name}", call.given, made, _autocast(call.tensors), ""
     found = overload(target)(*call.tensors, *words)
     if is_single:
         return found

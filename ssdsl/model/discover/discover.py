@@ -4,19 +4,22 @@ The experiments run in a process of their own (`worker.py`), because an operator
 with unusual arguments. Rules are cached on disk for later captures (`rule_cache.py`).
 """
 
+import itertools
 import os
 import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.capture.overloads import target_of
+from ssdsl.model.discover.averages import as_sum, is_cut, multiplied
 from ssdsl.model.discover.defined import module_of
 from ssdsl.model.discover.experiment import whole
 from ssdsl.model.discover.found import FoundRule
@@ -24,6 +27,7 @@ from ssdsl.model.discover.rule_cache import cache_rule, cached_rule, key_of
 from ssdsl.model.discover.search_path import search_path
 from ssdsl.model.discover.trial import LIMIT_S
 from ssdsl.model.discover.worker import TrialJob
+from ssdsl.model.ops.functions import Times
 from ssdsl.model.ops.registry import given, is_random
 from ssdsl.record import replace
 
@@ -32,25 +36,43 @@ BUSY = 10  # on a busy machine a call may take so many times its limit, which is
 
 
 def discover(capture: Capture, constant: set[str]) -> Capture:
-    """The same capture, in which calls of operators without a row have the rule that experiments `found`.
+    """The same capture, in which calls of operators without a row have the rule that experiments `found`. Users'
+    functions that are means become sums.
 
     `constant` names the calls that need no rule if the operator is torch's. A call stays without a rule if the module
     that defines its operator is unknown.
     """
-    jobs = {c.name: job for c in capture.calls if (job := _job(c, capture, c.name in constant)) is not None}
-    if not jobs:
+    rules = _rules([(c.name, c) for c in capture.calls], capture, constant)
+    if not rules:
         return capture
-    calls = {c.name: c for c in capture.calls}
+    calls = [replace(c, found=rules.get(c.name)) for c in capture.calls]
+    means = {c.name: [*multiplied(c, rules[c.name], capture)] for c in calls if c.name in rules}
+    tried = _rules([((name, times), c) for name, found in means.items() for times, c in found], capture, constant)
+    sums: dict[str, tuple[Times, FoundRule]] = {}
+    for (name, times), rule in tried.items():
+        if name not in sums and is_cut(rule, times):
+            sums[name] = times, rule
+    new = replace(capture, tensors=dict(capture.tensors))
+    made = [as_sum(c, *sums[c.name], new) if c.name in sums else [c] for c in calls]
+    return replace(new, calls=[*itertools.chain.from_iterable(made)])
+
+
+def _rules(
+    named: Sequence[tuple[Hashable, CapturedCall]], capture: Capture, constant: set[str]
+) -> dict[Any, FoundRule]:
+    """The rules of those calls that need an experiment, by what they are called here."""
+    calls = dict(named)
+    jobs = {name: job for name, c in named if (job := _job(c, capture, c.name in constant)) is not None}
     # calls with equal keys share an experiment; a call without a key has its own, under its name
-    keys = {name: key_of(calls[name], job.given) or name for name, job in jobs.items()}
+    shared = {name: key_of(calls[name], job.given) for name, job in jobs.items()}
+    keys = {name: key or repr(name) for name, key in shared.items()}
     found = {key: before for key in dict.fromkeys(keys.values()) if (before := cached_rule(key)) is not None}
     new = {key: jobs[name] for name, key in keys.items() if key not in found}
     for key, (result, is_final) in zip(new, _results(list(new.values())), strict=True):
         found[key] = result
-        if is_final and key not in jobs:  # names of calls mean nothing to other captures
+        if is_final and key in shared.values():  # names of calls mean nothing to other captures
             cache_rule(key, result)
-    ruled = {name: replace(found[key], module=jobs[name].module) for name, key in keys.items()}
-    return replace(capture, calls=[replace(c, found=ruled.get(c.name)) for c in capture.calls])
+    return {name: replace(found[key], module=jobs[name].module) for name, key in keys.items()}
 
 
 def _job(call: CapturedCall, capture: Capture, is_constant: bool) -> TrialJob | None:

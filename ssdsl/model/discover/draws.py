@@ -1,5 +1,6 @@
 """Draws inputs for experiments: numbers of several ranges and forms, as an operator may accept only some."""
 
+import contextlib
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -7,12 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from ssdsl.model.discover.trial import Fails, NoBackward, Outcome, Tensors, Trial, Unsteady
+from ssdsl.model.ops.functions import FunctionClass, integers_in
 from ssdsl.record import Record
 
 Shape = tuple[int, ...]
 ENOUGH = 4  # draws
 FEWEST = 2
 MOST_INTEGERS = 200  # choices of ranges of integers that are tried
+IGNORED = -100  # torch's own default
+MOST_VALUES = 4
 WIDER = {"float16": "float64", "bfloat16": "float64", "float32": "float64", "complex64": "complex128"}
 
 
@@ -101,7 +105,22 @@ def draws(trial: Trial, shapes: Sequence[Shape], dtypes: Sequence[torch.dtype], 
             reason = str(error)
     if len(found) < FEWEST:
         raise Fails(reason)
-    return found[:ENOUGH]
+    return [*found[:ENOUGH], *_marked(trial, forms[0], learning)]
+
+
+def _marked(trial: Trial, given: Tensors, learning: frozenset[int]) -> Iterator[Draw]:
+    """Inputs of a user's function in which integers have values that mean something: -100, for labels that do not
+    count, and numbers among the arguments."""
+    if trial.careful or FunctionClass.of(trial.call.target) is None:  # others may read memory out of range
+        return
+    values = dict.fromkeys((IGNORED, *integers_in(str(trial.call.argument("given")))))
+    for number, x in enumerate(given):
+        if x.is_floating_point() or x.is_complex() or x.dtype is torch.bool:
+            continue
+        for value in list(values)[:MOST_VALUES]:
+            marked = torch.where(torch.rand(x.shape) < 0.4, torch.tensor(value, dtype=x.dtype), x)
+            with contextlib.suppress(Fails, Unsteady):
+                yield _draw(trial, (*given[:number], marked, *given[number + 1 :]), learning)
 
 
 def flows(trial: Trial, draw: Draw) -> tuple[bool, ...]:

@@ -14,7 +14,7 @@ from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.discover.defined import implementation
 from ssdsl.model.discover.found import FoundRule
 
-VERSION = 2  # of the experiments: rules of other versions are not used
+VERSION = 3  # of the experiments: rules of other versions are not used
 _in_memory: dict[str, FoundRule] = {}
 
 

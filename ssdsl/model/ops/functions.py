@@ -7,8 +7,8 @@
 
 whose tensors have the names of the forward's parameters. `given` are the arguments as Python literals, with `...` for
 each tensor: `(..., ..., ..., 0.1)`; `made` are the results in the same way; `autocast` is the type to which autocast
-casts around the call, if it does. So a call is data, and any process can define the operator from its target: it
-imports the class by its name.
+casts around the call, if it does; `times` is the number by which a mean is multiplied (`Times`). So a call is data, and
+any process can define the operator from its target: it imports the class by its name.
 """
 
 import ast
@@ -20,16 +20,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Never
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ssdsl.model.ops.op import imported_name
 from ssdsl.model.target import SchemaParameter, Target
 from ssdsl.record import Record
-from ssdsl.runtime.kernels.own_functions import autocasting, tensors_of
+from ssdsl.runtime.kernels.own_functions import autocasting, counted, tensors_of
 from ssdsl.runtime.program.user_module import USER_PREFIX
 
 NAMESPACE = "ssdsl_function"
 LIBRARY: Any = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
-WORDS = ("function", "given", "made", "autocast")  # the parameters behind the tensors
+WORDS = ("function", "given", "made", "autocast", "times")  # the parameters behind the tensors
 TENSOR = ...  # stands for a tensor among literals
 LITERALS = (bool, int, float, str, bytes, complex, type(None))
 WORD, FLOAT = "torch", "float"  # {"torch": "float32"} is torch.float32, {"float": "inf"} an infinity
@@ -92,7 +93,8 @@ def define(target: Target) -> None:
     packet, _, overload = name.partition(".")
     if overload in getattr(getattr(torch.ops, NAMESPACE), packet, _NoOverloads).overloads():
         return
-    tensors = [f"Tensor {p.name}" for p in target.parameters[: -len(WORDS)]]
+    names = [p.name for p in target.parameters[: -len(WORDS)]]
+    tensors = [f"Tensor {name}" for name in names]
     words = [f'str {p.name}="{p.default}"' for p in target.parameters[-len(WORDS) :]]
     result = "Tensor[]" if target.unpacks else "Tensor"
     LIBRARY.define(f"{name}({', '.join([*tensors, *words])}) -> {result}")
@@ -102,7 +104,8 @@ def define(target: Target) -> None:
     def call(*args: Any) -> Any:
         given = args[: len(tensors)]
         words = (*args[len(tensors) :], *(p.default for p in target.parameters[len(args) :]))
-        return called(function, words[1], words[3], given)
+        factor = Times.of(words[4]) if words[4] else None
+        return called(function, words[1], words[3], factor, dict(zip(names, given, strict=True)))
 
     LIBRARY.impl(name, call, "CompositeImplicitAutograd")
 
@@ -115,12 +118,54 @@ class _NoOverloads:
         return []
 
 
-def called(function: FunctionClass, given: str, autocast: str, tensors: Sequence[torch.Tensor]) -> Any:
+class Times(Record):
+    """The number by which a mean over rows is multiplied, so that the results of parts add up.
+
+    It is the product of the sizes of some axes, `x.0 x.1`, or the number of elements that count, `labels != -100`.
+    """
+
+    axes: tuple[tuple[str, int], ...] = ()
+    counts: tuple[str, int] | None = None
+
+    @classmethod
+    def of(cls, text: str) -> "Times":
+        """The number that a text describes.
+
+        >>> Times.of("x.0 x.1").axes, Times.of("labels != -100").counts
+        ((('x', 0), ('x', 1)), ('labels', -100))
+        """
+        name, unequal, value = text.partition(" != ")
+        if unequal:
+            return cls(counts=(name, int(value)))
+        pairs = (word.rpartition(".") for word in text.split())
+        return cls(tuple((name, int(axis)) for name, _, axis in pairs))
+
+    def __str__(self) -> str:
+        if self.counts is not None:
+            return "{} != {}".format(*self.counts)
+        return " ".join(f"{name}.{axis}" for name, axis in self.axes)
+
+    def number(self, tensors: Mapping[str, torch.Tensor]) -> Any:
+        """The number, for tensors by the names of their parameters."""
+        if self.counts is not None:
+            name, value = self.counts
+            return (tensors[name] != value).sum()
+        return math.prod(tensors[name].shape[axis] for name, axis in self.axes)
+
+
+def called(
+    function: FunctionClass, given: str, autocast: str, times: Times | None, tensors: Mapping[str, torch.Tensor]
+) -> Any:
     """The result of `apply`: a tensor, or a list of all tensors among its results."""
-    apply, args = function.found().apply, filled(ast.literal_eval(given), iter(tensors))
-    result = apply(*args) if not autocast else autocasting(_value(ast.literal_eval(autocast)), apply, *args)
+    apply, args = function.found().apply, filled(ast.literal_eval(given), iter(tensors.values()))
+    if autocast:
+        apply, args = autocasting, (_value(ast.literal_eval(autocast)), apply, *args)
+    if times is not None and times.counts is not None:
+        name, value = times.counts
+        return counted(tensors[name], value, apply, *args)
+    result = apply(*args)
     if isinstance(result, torch.Tensor):
-        return result
+        return result if times is None else result * times.number(tensors)
     return tensors_of(result)
 
 
@@ -156,6 +201,16 @@ def _no(item: Any) -> Never:
     raise NoLiteral(f"the function `{name}`" if name and callable(item) else f"an object of `{type(item).__name__}`")
 
 
+def integers_in(given: str) -> tuple[int, ...]:
+    """The integers among the arguments of a call.
+
+    >>> integers_in("(..., -100, True, [2, 0.5])")
+    (-100, 2)
+    """
+    leaves = tree_leaves(ast.literal_eval(given))
+    return tuple(item for item in leaves if type(item) is int)
+
+
 def filled(item: Any, tensors: Iterator[torch.Tensor]) -> Any:
     """An argument with the next of the tensors in place of each `TENSOR`."""
     match item:
@@ -172,20 +227,30 @@ def _value(item: Mapping[str, str]) -> Any:
     return getattr(torch, item[WORD]) if WORD in item else float(item[FLOAT])
 
 
-def apply_text(function: FunctionClass, names: Sequence[str], given: str, made: str, autocast: str = "") -> str:
+def apply_text(
+    function: FunctionClass, names: Sequence[str], given: str, made: str, autocast: str = "", times: str = ""
+) -> str:
     """The form of a call in a program, with the names of its tensors in braces.
 
     >>> apply_text(FunctionClass("losses", "Loss"), ["x", "w"], "(..., [...], 0.1, 'sum')", "...")
     "losses.Loss.apply({x}, [{w}], 0.1, 'sum')"
     >>> apply_text(FunctionClass("losses", "Loss"), ["x"], "(...,)", "...", "{'torch': 'bfloat16'}")
     'autocasting(torch.bfloat16, losses.Loss.apply, {x})'
+    >>> apply_text(FunctionClass("losses", "Loss"), ["x"], "(...,)", "...", times="x.0 x.1")
+    'losses.Loss.apply({x}) * {x}.shape[0] * {x}.shape[1]'
+    >>> apply_text(FunctionClass("losses", "Loss"), ["x", "labels"], "(..., ...)", "...", times="labels != -100")
+    'counted({labels}, -100, losses.Loss.apply, {x}, {labels})'
     """
     rest = iter(names)
-    words = [_text(item, rest) for item in ast.literal_eval(given)]
-    text = f"{function.text}.apply({', '.join(words)})"
+    called = [f"{function.text}.apply", *(_text(item, rest) for item in ast.literal_eval(given))]
     if autocast:
-        dtype = _text(ast.literal_eval(autocast), rest)
-        text = f"autocasting({', '.join([dtype, f'{function.text}.apply', *words])})"
+        called = ["autocasting", _text(ast.literal_eval(autocast), rest), *called]
+    factor = Times.of(times)
+    if factor.counts is not None:
+        name, value = factor.counts
+        called = ["counted", f"{{{name}}}", str(value), *called]
+    text = f"{called[0]}({', '.join(called[1:])})"
+    text += "".join(f" * {{{name}}}.shape[{axis}]" for name, axis in factor.axes)
     results = ast.literal_eval(made)
     is_plain = results is TENSOR or all(item is TENSOR for item in results)
     return text if is_plain else f"tensors_of({text})"

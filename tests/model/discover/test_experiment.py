@@ -23,7 +23,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.model.memory.saved import saved
 from ssdsl.model.observe import call, overwritable
 from ssdsl.model.observe import saved as observe_saved
-from ssdsl.model.target import Target
+from ssdsl.model.target import Target, target
 from ssdsl.model.trace import capture
 from ssdsl.runtime.options import Training
 from ssdsl.show.tables.operators import operators_view
@@ -194,8 +194,8 @@ def test_what_is_not_known_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_an_operator_that_ends_the_process_is_whole() -> None:
     tensor = typed(ones(6, 8))
-    names = [f"ssdsl_found::{name}" for name in ("breaks", "leaves", "rows")]
-    jobs = [discovery.TrialJob(operators.__name__, name, (Ref("x"),), {}, (tensor,), (tensor,)) for name in names]
+    targets = [target(f"ssdsl_found::{name}", "x") for name in ("breaks", "leaves", "rows")]
+    jobs = [discovery.TrialJob(operators.__name__, each, (Ref("x"),), {}, (tensor,), (tensor,)) for each in targets]
     (broken, is_final), (left, _), (fine, _) = discovery._results(jobs)
     assert broken.signature == "a! b! -> a! b!" and "7" in broken.why_whole and not is_final
     assert left.signature == "a! b! -> a! b!" and "early" in left.why_whole
