@@ -165,6 +165,9 @@ Resume = Annotated[
     str | None, typer.Option(metavar="DIR", help="Go on where the newest checkpoint here was saved, under any plan.")
 ]
 AllowNan = Annotated[bool, typer.Option("--allow-nan", help="Go on if the loss is not finite.")]
+FindNan = Annotated[
+    bool, typer.Option("--find-nan", help="Name what made the first NaN; check gradients and updates too.")
+]
 Processes = Annotated[
     int | None,
     typer.Option(min=1, help="Maximum number of local processes.", show_default="16, or twice the processors"),

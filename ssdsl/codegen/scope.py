@@ -9,7 +9,7 @@ from ssdsl.codegen.body import RESERVED, Body
 from ssdsl.codegen.expressions import GroupName
 from ssdsl.codegen.python_words import Identifiers
 from ssdsl.codegen.sites import Place
-from ssdsl.ir.function import Backward, Conversion, Function, Instr, OpPart
+from ssdsl.ir.function import Backward, Function, Instr, OpPart
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import Name
@@ -17,8 +17,6 @@ from ssdsl.model.dims.layers import module_of
 from ssdsl.model.ops.rows import modules
 from ssdsl.record import Record
 from ssdsl.runtime import NAMES
-
-WHOLE = ("int64", "int32")
 
 
 class SectionText(Record):
@@ -91,19 +89,9 @@ class FileScope:
         self.stands.update({(function.number, (name, layer, line)): instr for line, instr in lines.items()})
 
     @property
-    def sites(self) -> dict[Place, Instr]:
-        """The instructions that communicate, or look up numbers of the batch, by their places."""
-        return {place: instr for (_, place), instr in self.stands.items() if self._is_told(instr)}
-
-    def _is_told(self, instr: Instr) -> bool:
-        if isinstance(instr, OpPart):
-            return bool(instr.kernel.axes) or self._looks_up(instr)
-        return isinstance(instr, Conversion)
-
-    def _looks_up(self, op: OpPart) -> bool:
-        """Whether an operator reads integers, which may be out of range: tokens, classes."""
-        values = self.program.graph.values
-        return any(values[r.value].dtype in WHOLE for r in op.reads if r.value in values)
+    def places(self) -> dict[Place, Instr]:
+        """The instructions of the file by their places."""
+        return {place: instr for (_, place), instr in self.stands.items()}
 
     @cached_property
     def blocks(self) -> tuple[Function, ...]:

@@ -4,7 +4,7 @@ A place is a function of the file, the layer it is called for, and the left-hand
 `transformer.h.0`, `addmm_3`. So the code needs no numbers, and layers that share a function have places of their own.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,9 +13,10 @@ from ssdsl.ir.function import Conversion, Function, Instr, OpPart
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Program
 from ssdsl.model.graph import Operator
-from ssdsl.runtime.program.table import Site
+from ssdsl.runtime.program.table import FunctionSites, OperatorSite, Site
 from ssdsl.text.source import Span
 
+WHOLE = ("int64", "int32")
 Place = tuple[str, str, str]  # a function of the file, the layer, the left-hand side of a line
 
 
@@ -26,9 +27,20 @@ class Origins:
     program: Program
     _spans: dict[Span, str] = field(default_factory=dict)
 
-    def table(self, places: dict[Place, Instr]) -> tuple[Site, ...]:
-        """The sites of a role at which ranks wait for each other, or an operator looks up numbers of the batch."""
+    def sites(self, places: Mapping[Place, Instr]) -> tuple[Site, ...]:
+        """The sites of a role at which ranks wait for each other."""
         return tuple(found for place, instr in places.items() if (found := self._site(instr, place)))
+
+    def operators(self, places: Mapping[Place, Instr]) -> tuple[FunctionSites, ...]:
+        """The operators in the lines of a role's file, by the functions that they are in."""
+        bodies: dict[tuple[str, str], list[OperatorSite]] = {}
+        for (function, layer, line), instr in places.items():
+            if isinstance(instr, OpPart):
+                bodies.setdefault((function, layer), []).append(self._operator(instr, layer, line))
+        layers: dict[tuple[str, tuple[OperatorSite, ...]], list[str]] = {}
+        for (function, layer), operators in bodies.items():
+            layers.setdefault((function, tuple(operators)), []).append(layer)
+        return tuple(FunctionSites(function, tuple(named), body) for (function, body), named in layers.items())
 
     def _site(self, instr: Instr, place: Place = ("", "", "")) -> Site | None:
         match instr:
@@ -36,26 +48,33 @@ class Origins:
                 axes = {a for step in (*instr.forward, *instr.backward) if travels(step) for a in step.axes}
                 value = instr.source.value
                 operators = [*self._made_by(value), *self._read_by(value)]
-            case OpPart() if not instr.kernel.axes:
-                return self._operator(self.program.graph.by_name[instr.operator], place)
-            case OpPart():
+            case OpPart() if instr.kernel.axes:
                 axes, value = set(instr.kernel.axes), instr.results[0].name.value
                 operators = [*self._made_by(value)]
             case _:
                 return None
         return Site(*place, value, self.value(value), self._cut_by(operators, axes)) if axes else None
 
-    def _operator(self, operator: Operator, place: Place) -> Site:
+    def _operator(self, part: OpPart, layer: str, line: str) -> OperatorSite:
         """The site of an operator: the line of the model that calls it, and the statement that cuts or places it."""
+        operator = self.program.graph.by_name[part.operator]
         indices = self.program.plan.of(operator.name).indices
         plan = self.said(indices[0].span) if indices else self._place(operator.name)
-        value = operator.outputs[0].value if operator.outputs else operator.name
-        return Site(*place, value, f"{operator.path} {operator.kind}".strip(), plan, source=operator.source)
+        module = operator.path
+        if layer and f"{module}.".startswith(f"{layer}."):
+            module = f".{module.removeprefix(layer).removeprefix('.')}"
+        return OperatorSite(line, operator.kind, module, operator.source, plan, self._looks_up(part))
+
+    def _looks_up(self, part: OpPart) -> bool:
+        """Whether an operator reads integers, which may be out of range: tokens, classes."""
+        values = self.program.graph.values
+        is_local = not part.kernel.axes
+        return is_local and any(values[r.value].dtype in WHOLE for r in part.reads if r.value in values)
 
     def statement(self, instr: Instr) -> str:
         """The statement whose axis an instruction communicates along; empty if it does not communicate."""
         site = self._site(instr)
-        return site.plan if site is not None and site.source is None else ""
+        return site.plan if site is not None else ""
 
     def message(self, consumer: Function) -> str:
         """The statement that places the reader of a message."""

@@ -32,15 +32,15 @@ from ssdsl.runtime.ranks.mesh import RankMesh
 from ssdsl.runtime.version import VERSION
 
 Groups = dict[tuple[str, tuple[str, ...]], None]
-SitesOf = dict[str, dict[Place, Instr]]  # by role
+PlacesOf = dict[str, dict[Place, Instr]]  # by role
 
 
-def program_table(program: Program, groups: Groups, sites: SitesOf, precision: str | None = None) -> Table:
-    """All data of the program. `groups` are the process groups that the roles' code uses, `sites` the places of each
-    role's code at which ranks wait for each other."""
+def program_table(program: Program, groups: Groups, places: PlacesOf, precision: str | None = None) -> Table:
+    """All data of the program. `groups` are the process groups that the roles' code uses, `places` the instructions in
+    the lines of each role's code."""
     graph, plan, origins = program.graph, program.plan, Origins(program)
     wanted = dict(groups)
-    roles = tuple(_role(program, r, wanted, origins, sites[r.name]) for r in program.roles if r.actions)
+    roles = tuple(_role(program, r, wanted, origins, places[r.name]) for r in program.roles if r.actions)
     where = program.functions[program.loss.function].submesh
     return Table(
         version=VERSION,
@@ -68,7 +68,7 @@ def program_table(program: Program, groups: Groups, sites: SitesOf, precision: s
 
 
 def _role(
-    program: Program, role: ProgramRole, wanted: Groups, origins: Origins, sites: dict[Place, Instr]
+    program: Program, role: ProgramRole, wanted: Groups, origins: Origins, places: dict[Place, Instr]
 ) -> RoleEntry:
     mesh = role.submesh.mesh.name
     params = {(p.weight, p.submesh): _tensor(p.weight, p.shape, p.layout, p.submesh) for p in program.params_of(role)}
@@ -98,7 +98,8 @@ def _role(
             for f in flats
         ),
         others=tuple(p for key, p in params.items() if key not in trained),
-        sites=origins.table(sites),
+        sites=origins.sites(places),
+        operators=origins.operators(places),
     )
 
 

@@ -256,13 +256,14 @@ class OutOfMemory(Diagnostic):
 class LossNotFinite(Diagnostic):
     """The loss became NaN or infinite. The weights mostly follow, and then later steps are useless.
 
-    The plan is not the reason: `ssdsl verify` shows that the single device's loss is the same.
+    The plan is not the reason: `ssdsl verify` shows that the single device's loss is the same. With `--find-nan` in
+    place of `--allow-nan` the run ends there, and says which input, weight or operator has the first such number.
     """
 
     code = "E0515"
     severity = "warning"
     title = "the loss is {loss} from step {step} on"
-    help = "choose a smaller --lr (it is {lr:g}), or look for a division by zero or a logarithm of it in the model"
+    help = "give --find-nan in place of --allow-nan, to see where it comes from; or a smaller --lr (it is {lr:g})"
     loss: str
     step: int
     lr: float

@@ -97,7 +97,7 @@ def _options() -> argparse.Namespace:
             parser.add_argument(flag_of(name), **form | dict(known[name].metadata) | own.get(name, {}))
 
     add("steps seed device backend optimizer lr clip accumulate data eval_data eval_every")
-    add("save save_every keep resume allow_nan")
+    add("save save_every keep resume allow_nan find_nan")
     parser.add_argument("--out", type=Path, default=None, help="folder for the ranks' reports")
     add("timeout_s record")
     dumps = "save gradients of every step and the final weights to --out"
@@ -257,10 +257,8 @@ def _timed_step(engine: Engine, batches: Iterator[Batch], options: argparse.Name
     """One optimizer step: the mean loss of its batches, and its seconds without the loading of batches."""
     given = [next(batches) for _ in range(options.accumulate)]
     share, last, start = 1 / len(given), len(given) - 1, time.perf_counter()
-    loss = share * sum(
-        engine.step(batch, clip=options.clip, update=n == last, scale=share, allow_nan=options.allow_nan)
-        for n, batch in enumerate(given)
-    )
+    more = {"clip": options.clip, "allow_nan": options.allow_nan, "find_nan": options.find_nan}
+    loss = share * sum(engine.step(batch, update=n == last, scale=share, **more) for n, batch in enumerate(given))
     if engine.device.type == "cuda":
         torch.cuda.synchronize()
     return loss, time.perf_counter() - start

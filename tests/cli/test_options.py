@@ -189,6 +189,7 @@ VALUES = {
     "--keep": "--keep 2",
     "--resume": "--resume elsewhere",
     "--allow-nan": "--allow-nan",
+    "--find-nan": "--find-nan",
     "--processes": "--processes 1",
     "--timeout": "--timeout 5",
     "--nnodes": "--nnodes 2",

@@ -26,6 +26,7 @@ GOING_ON = [text for name, text in BLOCKS if not name]
 COMMANDS = re.findall(r"^ssdsl (.*)$", PAGE, re.M)
 OF_TRANSFORMERS = FILES["hf.py"].replace("loss {", "llama {")  # what it prints is told apart
 (MISTAKE,) = re.findall(r"^rank 0: error: (.*?)^```", PAGE, re.M | re.S)
+(NOT_FINITE,) = re.findall(r"^```\n(the loss of step .*?)^```", PAGE, re.M | re.S)
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -96,6 +97,10 @@ def test_the_mistake_is_the_one_that_stands_there(trained: subprocess.CompletedP
     assert 'all.py", line' not in trained.stderr
 
 
+def test_the_first_nan_is_told_as_it_stands_there(trained: subprocess.CompletedProcess[str]) -> None:
+    assert trained.stdout.count(NOT_FINITE) == 2, trained.stdout
+
+
 def test_its_checkpoint_is_a_file_for_torch(
     folder: Path, trained: subprocess.CompletedProcess[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,4 +138,4 @@ def test_a_pretrained_model_that_no_process_makes(run: Run) -> None:
 
 def test_every_file_is_run() -> None:
     own = {"net.py", "alone.py", "train.py", "use.py", "hf.py", "folder.py", "model.py", "pretrained.py"}
-    assert FILES.keys() == own and len(GOING_ON) == 9 and len(COMMANDS) == 3
+    assert FILES.keys() == own and len(GOING_ON) == 10 and len(COMMANDS) == 3

@@ -71,5 +71,5 @@ def test_a_compiled_folder_and_todays_code_take_turns(kept: Path, tmp_path: Path
 
 def test_another_runtime_says_that_the_program_is_not_its_own(kept: Path) -> None:
     """A runtime needs the table, and the calls of the roles, that are compiled for it."""
-    with pytest.raises(EngineError, match="the program is of version 1, and this runtime runs version 4"):
+    with pytest.raises(EngineError, match="the program is of version 1, and this runtime runs version 5"):
         CompiledProgram.read(kept / "program")

@@ -66,6 +66,7 @@ def run(
     keep: options.Keep = 3,
     resume: options.Resume = None,
     allow_nan: options.AllowNan = False,
+    find_nan: options.FindNan = False,
     processes: options.Processes = None,
     timeout: options.Timeout = 600.0,
     nnodes: options.NodeCount = 1,
@@ -86,6 +87,8 @@ def run(
     unused = {} if eval_data is not None else {"eval_every": "give --eval-data too"}
     if save is None and out is None:
         unused |= dict.fromkeys(("save_every", "keep"), "give --save, or --out, too")
+    if allow_nan:
+        unused |= {"find_nan": "--allow-nan goes on where it would end: give one of them"}
     refuse_unused(context, unused)
     check_file(profile, FileMark.COSTS)
     check_file(trace, FileMark.TRACE)
@@ -132,6 +135,7 @@ def run(
         keep=keep,
         resume=start,
         allow_nan=allow_nan,
+        find_nan=find_nan,
     )
     evaluates = evaluation(loaded, program, (), chosen) if eval_data is not None else None
     loaded = compared(loaded)

@@ -13,13 +13,15 @@ place instead, because its inputs are freed only when it ends.
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.autograd.graph import GradientEdge
+
+from ..ranks.tracer import nodes_behind
 
 if TYPE_CHECKING:
     from ..ranks.world import World
@@ -79,7 +81,7 @@ class OperatorClock:
         """A context for a step that is timed."""
         world, transport = self.world, self.world.transport
         timed: Any = _Timed(transport, self)
-        world.clock, world.transport = self, timed
+        world.tracer, world.transport = self, timed
         world.control.transport = world.transport
         self.steps.append({})
         self._place, self._last = STEP, time.thread_time()
@@ -87,12 +89,12 @@ class OperatorClock:
             yield
         finally:
             self._goes_to(STEP)
-            world.clock, world.transport, world.control.transport = None, transport, transport
+            world.tracer, world.transport, world.control.transport = None, transport, transport
             self._note(self._now)
             self._now, self._made, self._numbers = {}, [], []
 
     @contextmanager
-    def task(self, what: str, number: int) -> Iterator[None]:
+    def task(self, what: str, number: int, at: Mapping[str, int]) -> Iterator[None]:
         """A context for a task of a step; its lines and nodes are timed one by one."""
         outside, self._now = self._now, {}
         self._task, self._collectives = TimedPlace(what, number), {}
@@ -164,15 +166,8 @@ class OperatorClock:
 
     def _follow_all(self, roots: Iterable[torch.Tensor | GradientEdge]) -> None:
         self._numbers = [number for number, _ in self._made]
-        nodes = [r.node if isinstance(r, GradientEdge) else r.grad_fn for r in roots]
-        seen = set()
-        while nodes:
-            node = nodes.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            self._follow(node, len(seen))
-            nodes += [n for n, _ in node.next_functions]
+        for weight, node in enumerate(nodes_behind(roots), start=1):
+            self._follow(node, weight)
 
     def _follow(self, node: Any, weight: int) -> None:
         """Has a node report its place when it begins. `weight` is a number of its own for each node, by which places of
@@ -274,7 +269,7 @@ def _added_s(clock: OperatorClock, work: Callable[[], None], plain: Callable[[],
         alone.append(time.thread_time() - start)
         clock.steps = [{}]
         clock._last = time.thread_time()
-        with clock.task("own", 0):
+        with clock.task("own", 0, {}):
             work()
         clocked.append(sum(times[-1] for place, times in clock.steps[-1].items() if place.what == "own"))
     clock.steps = []

@@ -8,6 +8,7 @@ import re
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -17,7 +18,7 @@ import torch
 from ..errors import EngineError
 from ..health.heartbeat import role_line
 from ..ranks.world import AwaitedMessage, GroupCall, World
-from .table import FlatEntry, RoleEntry, SignalEntry, Site, Table, TransferEntry
+from .table import FlatEntry, OperatorSite, RoleEntry, SignalEntry, Site, Table, TransferEntry
 
 Place = tuple[CodeType, int, str]  # code object of a role, instruction in it, and the module path whose function it is
 MANY = 8
@@ -31,13 +32,23 @@ def caller(layer: str) -> Place:
 
 
 class Sites:
-    """The purpose of lines in a role's file: collectives, messages, look-ups. `code` is the file's text."""
+    """The purpose of lines in a role's file: operators, collectives, messages. `code` is the file's text."""
 
     def __init__(self, table: Table, role: RoleEntry, code: str) -> None:
-        self.lines = code.splitlines()
+        self.role, self.lines = role, code.splitlines()
         self.known = {(site.function, site.layer, site.line): site for site in role.sites}
         self.messages = {message.number: message for message in table.messages}
         self.flats = {flat.number: flat for flat in role.flats}
+
+    @cached_property
+    def operators(self) -> dict[tuple[str, str, str], OperatorSite]:
+        """The operators by their places."""
+        return {
+            (body.function, layer, site.line): site
+            for body in self.role.operators
+            for layer in body.layers
+            for site in body.operators
+        }
 
     def waits(self, world: World) -> str:
         """A text of what the rank waits for now; "" if nothing."""
@@ -57,15 +68,29 @@ class Sites:
             frames.pop()
         if not frames or not (frame := frames[-1]).f_code.co_filename.startswith("role_"):
             return None  # for example where weights are gathered in the same line
-        found = self._site(frame.f_lineno, getattr(frame.f_locals.get("w"), "layer", ""))
-        if found is None or found.source is None:
+        found = self.operator(frame.f_lineno, getattr(frame.f_locals.get("w"), "layer", ""), looks_up=True)
+        if found is None:
             return None
-        module, _, kind = found.of.rpartition(" ")
-        where = f"`{kind}` in {f'module `{module}`' if module else 'the model'} ({found.source}{_statement(found)})"
         first = str(error).strip().partition("\n")[0]
         numbers = (f"`{n}` from {int(t.min())} to {int(t.max())}" for n, t in batch.items() if _is_whole(t))
-        reason = f"{where} failed: {type(error).__name__}: {first}\n  this rank was given {', '.join(numbers)}"
+        reason = f"{found} failed: {type(error).__name__}: {first}\n  this rank was given {', '.join(numbers)}"
         return EngineError(reason, "correct the batch, if it has a number that the module does not take, or the module")
+
+    def operator(self, line: int, layer: str, *, looks_up: bool = False) -> str | None:
+        """The operator at a line of the role's file, in a function that runs for a layer, as a text with its place in
+        model and plan; None if there is none. With `looks_up` only one that reads integers of the batch.
+
+        `linear` in module `head` (net.py:14; plan.ssp:3: split model by batch into dp)
+        """
+        place = place_in(self.lines, line, layer)
+        found = self.operators.get(place) if place is not None else None
+        if found is None or (looks_up and not found.reads):
+            return None
+        module = found.module
+        if module.startswith("."):
+            module = f"{layer}{module}".removesuffix(".")
+        where = "; ".join(text for text in (found.source, found.plan) if text)
+        return f"`{found.kind}` in {f'module `{module}`' if module else 'the model'}" + (f" ({where})" if where else "")
 
     def started(self, world: World) -> str:
         """The last collective that the rank started, as a text."""

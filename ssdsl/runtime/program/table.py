@@ -3,7 +3,7 @@ own part (ranks/rank_setup.py). This module does not import torch."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import EngineError
@@ -122,10 +122,10 @@ class RequestedOutput:
 
 @dataclass(frozen=True)
 class Site:
-    """A line of a role's file in which ranks wait for each other, or an operator looks up numbers of the batch.
+    """A line of a role's file in which ranks wait for each other.
 
-    The line assigns to `line`, in a function that is called for a layer. `value` and `of` are names of the model,
-    `source` is the model's line that calls the operator, and `plan` the statement behind it.
+    The line assigns to `line`, in a function that is called for a layer. `value` and `of` are names of the model, and
+    `plan` is the statement behind it.
     """
 
     function: str
@@ -133,8 +133,33 @@ class Site:
     line: str
     value: str
     of: str
-    source: str | None = field(default=None, kw_only=True)
     plan: str
+
+
+@dataclass(frozen=True)
+class OperatorSite:
+    """An operator's line in a function of a role's file, which assigns to `line`.
+
+    `module` is the operator's module: after a dot its path in the layer that the function is called for, else the whole
+    path. `source` is the model's line that calls the operator, and `plan` the statement that cuts or places it.
+    `reads`: it reads integers of the batch, which may be out of range.
+    """
+
+    line: str
+    kind: str
+    module: str
+    source: str
+    plan: str
+    reads: bool = False
+
+
+@dataclass(frozen=True)
+class FunctionSites:
+    """The operators of a function of a role's file, the same for all layers that it is called for."""
+
+    function: str
+    layers: tuple[str, ...]
+    operators: tuple[OperatorSite, ...]
 
 
 @dataclass(frozen=True)
@@ -148,6 +173,7 @@ class RoleEntry:
     flats: tuple[FlatEntry, ...]
     others: tuple[TensorEntry, ...]
     sites: tuple[Site, ...]
+    operators: tuple[FunctionSites, ...]
 
     @property
     def weights(self) -> tuple[TensorEntry, ...]:

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from ..profile.operator_clock import OperatorClock
 from ..step.regather import Gathered
 from .control import Control
 from .mesh import RankMesh
+from .tracer import Tracer
 from .transport import Merge, PendingWork, Rows, Transport
 
 
@@ -129,7 +129,7 @@ class World:
     site: Any = None  # the program's place of the next collective, if known (program/provenance.py)
     call: GroupCall | AwaitedMessage | None = None  # what this rank waits for now
     last: GroupCall | None = None  # the last collective that it started: a GPU may still run it
-    clock: OperatorClock | None = None  # set in a step that is timed
+    tracer: Tracer | None = None  # set in a step that is followed: a clock, or a search for NaN
     _joined: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)  # groups that all ranks have made
 
     @property

@@ -365,8 +365,8 @@ class ShardedWeights(Sharded):
 
     def timed(self, what: str) -> AbstractContextManager[Any]:
         """A context whose time counts for this flat parameter, not for the operator that reads it."""
-        clock = self.group.world.clock
-        return clock.aside(TimedPlace(what, self.number)) if clock is not None else nullcontext()
+        tracer = self.group.world.tracer
+        return tracer.aside(TimedPlace(what, self.number)) if tracer is not None else nullcontext()
 
     def _gathered(self) -> torch.Tensor:
         """All weights [elements], gathered from what the ranks hold."""

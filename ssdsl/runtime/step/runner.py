@@ -1,6 +1,6 @@
 """Runs one rank's part of a step. A role's `step(run)` calls forward, send, wait, backward and reduce, in order."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -94,19 +94,22 @@ class Runner:
         return self.losses
 
     @contextmanager
-    def _task(self, kind: str, letter: str, number: int, at: At) -> Iterator[None]:
+    def _task(self, kind: str, letter: str, number: int, at: Mapping[str, int]) -> Iterator[None]:
         """A context for a task: sets the rank's status, and records the task's time if a recorder is set."""
-        self.doing = f"{kind} {number} at {list(at)}"
-        with self.timed(f"{letter}{number}{list(at)}", letter, number, self.mover.take_waited()):
+        part = [*at.values()]
+        self.doing = f"{kind} {number} at {part}"
+        with self.timed(f"{letter}{number}{part}", letter, number, at, self.mover.take_waited()):
             yield
 
     @contextmanager
-    def timed(self, span: str, task: str, number: int, waited_s: float = 0.0) -> Iterator[None]:
-        """A context whose time is recorded as a span if a recorder is set, and as a task if a clock is."""
-        recorder, clock = self.recorder, self.world.clock
+    def timed(
+        self, span: str, task: str, number: int, at: Mapping[str, int] | None = None, waited_s: float = 0.0
+    ) -> Iterator[None]:
+        """A context whose time is recorded as a span if a recorder is set, and that is a task to a tracer."""
+        recorder, tracer = self.recorder, self.world.tracer
         with (
             recorder.span(span, waited_s) if recorder is not None else nullcontext(),
-            clock.task(task, number) if clock is not None else nullcontext(),
+            tracer.task(task, number, at or {}) if tracer is not None else nullcontext(),
         ):
             yield
 
@@ -115,7 +118,7 @@ class Runner:
     def forward(self, block: Block, **at: int) -> None:
         """Runs a block; keeps its outputs for their readers, and what its backward needs."""
         part = tuple(at.values())
-        with self._task("forward of block", "F", block.number, part):
+        with self._task("forward of block", "F", block.number, at):
             learns = block.backward != "none"
             inputs = [self._read(i, at, learns) for i in block.inputs]
             prepared = [self.prepared[name] for name in block.prepared]
@@ -131,13 +134,13 @@ class Runner:
 
     def backward(self, block: Block, **at: int) -> None:
         """Computes the gradients of a block's inputs and weights."""
-        with self._task("backward of block", "B", block.number, tuple(at.values())):
+        with self._task("backward of block", "B", block.number, at):
             self._backward(block, at)
 
     def backward_inputs(self, block: Block, **at: int) -> None:
         """Computes the gradients of a block's inputs: the first half of its backward."""
         part = tuple(at.values())
-        with self._task("input gradients of block", "D", block.number, part):
+        with self._task("input gradients of block", "D", block.number, at):
             with collecting(self.world) as waiting, self.weights.saving():
                 self._backward(block, at)
             if block.backward == "halves":
@@ -146,7 +149,7 @@ class Runner:
     def backward_weights(self, block: Block, **at: int) -> None:
         """Computes the gradients of a block's weights: the second half of its backward."""
         part = tuple(at.values())
-        with self._task("weight gradients of block", "W", block.number, part):
+        with self._task("weight gradients of block", "W", block.number, at):
             finish(self.halves.pop((block.number, part)))
 
     def _read(self, given: Input, at: dict[str, int], learns: bool) -> torch.Tensor | None:
@@ -170,8 +173,8 @@ class Runner:
                 roots.append(edge)
                 gradients.append(gradient)
         if block.backward == "whole":
-            if self.world.clock is not None:
-                self.world.clock.follow(roots)
+            if self.world.tracer is not None:
+                self.world.tracer.follow(roots)
             torch.autograd.backward(roots, gradients)
         else:
             first_half(roots, gradients, [i for i in inputs if i is not None and i.requires_grad])

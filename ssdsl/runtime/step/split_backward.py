@@ -70,8 +70,8 @@ def finish(waiting: Waiting) -> None:
         if isinstance(half, RecomputedArgs):
             relays.append(half)
             continue
-        if (clock := here().clock) is not None:
-            clock.follow(half.outputs)
+        if (tracer := here().tracer) is not None:
+            tracer.follow(half.outputs)
         if half.inputs:
             found = torch.autograd.grad(half.outputs, [*half.leaves, *half.inputs], half.gradients)
             for leaf, gradient in zip(half.leaves, found, strict=False):
@@ -104,8 +104,8 @@ def first_half(
     """Adds to the `grad` of `leaves`, and leaves weights out. `gradients[k]` is the gradient of `roots[k]`, in its
     shape."""
     if roots:
-        if (clock := here().clock) is not None:
-            clock.follow(roots)
+        if (tracer := here().tracer) is not None:
+            tracer.follow(roots)
         torch.autograd.backward(roots, gradients, inputs=[ALWAYS, *leaves])
 
 

@@ -24,6 +24,7 @@ from ..ranks.rank_setup import join_world, role_of, tie_groups, weights_of
 from ..ranks.world import World
 from ..step.weights import Weights
 from .engine_checkpoints import EngineCheckpoints
+from .failed_step import failed_step
 from .optimizer import Groups, Make, Optimizer, stepped
 from .precision import HALF, Scaler
 from .programs import Outputs, Programs
@@ -63,6 +64,7 @@ class Engine:
         self._others: dict[Any, RankProgram] = {}
         self._checkpoints = EngineCheckpoints(self, background)
         self._compared = False  # whether the ranks have compared their inputs
+        self.since = "since before the first step"  # when a weight that is not finite may have become so
 
     def _share(self, program: Any) -> RankProgram:
         join_world(program.table, self.world)
@@ -119,6 +121,7 @@ class Engine:
             for weight in self.ending.weights:
                 weight.give_back()
             self.complete()
+            self.since = "since `engine.put`"
             still = {one.name: own[one.name] for one in self._checkpoints.untrained() if one.name in tensors}
             if still:
                 self._checkpoints.take(still)
@@ -241,32 +244,44 @@ class Engine:
         update: bool = True,
         scale: float = 1.0,
         allow_nan: bool = False,
+        find_nan: bool = False,
     ) -> float:
         """One training step on a global batch; its loss, the same number on every rank.
 
         `batch` has the arguments of the model's forward, the same on every rank, or comes from `engine.loader`. `clip`
         is the largest norm of all gradients. With `update=False` the gradients are kept and added to those of the next
-        step; `scale` multiplies the loss before backward (1/4 for the mean of four batches). Raises EngineError for a
-        batch of other names, sizes or dtypes; for a `clip` that is not positive; and, unless `allow_nan`, for a loss
-        that is not finite: then nothing was updated.
+        step; `scale` multiplies the loss before backward (1/4 for the mean of four batches). With `find_nan` gradients
+        and updated weights are checked too, and the error names what made the first number that is not finite: the step
+        runs again, with each operator looked at. Raises EngineError for a batch of other names, sizes or dtypes; for a
+        `clip` that is not positive; and, unless `allow_nan`, for a loss that is not finite: then nothing was updated.
         """
         if update:
             _ = self.optim  # raises if there is none
-        options = StepOptions(clip, update, scale, allow_nan)
+        options = StepOptions(clip, update, scale, allow_nan, find_nan)
         with self.world.enter():
             share, part = self._find("train", batch)
             self._running = share
             self.ending.options = options
-            share.run(part, self.seed, self.micro_steps, self.ending.loss_scale)
+            scale = self.ending.loss_scale
+            share.run(part, self.seed, self.micro_steps, scale)
             if share.role is None:  # this rank runs no tasks, so nothing else ends its step
                 self.ending(share)
-            loss = self.ending.result(self.micro_steps)
+            if self.ending.not_finite is not None:
+                self.weights.next.clear()
+                error = failed_step(self, self.ending.not_finite, share, part, scale)
+                self.weights.next.clear()
+                raise error
             self.weights.take_next()
         self.micro_steps += 1
         self.steps += self.ending.updated
+        if self.ending.updated:
+            step = f"the update of step {self.micro_steps - 1}"
+            self.since = (
+                f"it was changed after {step}, which left it finite" if find_nan else f"since {step}, or before"
+            )
         if isinstance(batch, CheckedBatch):
             self._checkpoints.note(batch)
-        return loss
+        return self.ending.loss
 
     def _find(self, kind: str, batch: Batch, outputs: Outputs = ()) -> tuple[RankProgram, Tensors]:
         """The program for a batch, and this rank's part of the batch."""
@@ -390,6 +405,7 @@ class Engine:
         training. Raises EngineError if there is no checkpoint, or it is damaged, or of another model or optimizer.
         """
         with self.world.enter():
+            self.since = f"since it was loaded from `{folder}`"
             return self._checkpoints.load(folder, strict, cast)
 
     @torch.no_grad()
@@ -405,6 +421,7 @@ class Engine:
         EngineError as `load` does, and if one of these is missing, or the loader's data are others.
         """
         with self.world.enter():
+            self.since = f"since it was loaded from `{folder}`"
             return self._checkpoints.resume(folder)
 
     def close(self) -> None:

@@ -5,12 +5,14 @@ norm, skip the step together or not at all, and return the same loss.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import Enum
 
 import torch
 
 from ..errors import EngineError
+from ..find_nan.not_finite import kind_of
 from ..program.rank_program import RankProgram
 from ..ranks.control import Control
 from .optimizer import OptimizedParam, Optimizer
@@ -27,6 +29,7 @@ class StepOptions:
     update: bool = True
     scale: float = 1.0
     allow_nan: bool = False
+    find_nan: bool = False
 
     def __post_init__(self) -> None:
         """Raises EngineError for invalid numbers."""
@@ -34,14 +37,25 @@ class StepOptions:
             raise EngineError(f"clip={self.clip!r} is no norm of gradients", "give a positive number, or None")
         if not (isinstance(self.scale, int | float) and math.isfinite(self.scale)):
             raise EngineError(f"scale={self.scale!r} scales no loss", "give a number, as 1/4 for the mean of 4 batches")
+        if self.allow_nan and self.find_nan:
+            reason = "`find_nan` ends at the first number that is not finite, and `allow_nan` goes on"
+            raise EngineError(reason, "give one of them")
+
+
+class NotFinite(Enum):
+    """What of a step is not finite, and must be."""
+
+    LOSS = "the loss"
+    GRADIENT = "a gradient"
+    WEIGHT = "a weight after the update"
 
 
 class StepEnd:
     """The end of a step on one rank; `weights` are the tensors that its optimizer updates. The engine sets `options`
     before a step.
 
-    After a step, `updated` says whether the optimizer has stepped, and `norm` is the norm of the gradients before they
-    were clipped; None before the first step that clips.
+    After a step, `updated` says whether the optimizer has stepped, `not_finite` why the step has failed, if it has, and
+    `norm` is the norm of the gradients before they were clipped; None before the first step that clips.
     """
 
     def __init__(self, weights: list[OptimizedParam], control: Control, scaler: Scaler | None) -> None:
@@ -50,11 +64,12 @@ class StepEnd:
         self._masters = [weight for weight in weights if weight.is_master]
         self.options = StepOptions()
         self.updated = False
+        self.not_finite: NotFinite | None = None
         self.norm: float | None = None
         self.watch: Callable[[], None] = lambda: None  # called when the gradients are complete
         self.made: Optimizer | None = None  # by Engine.optimizer
         self.accumulated: dict[str, torch.Tensor] = {}  # the sums of the gradients of steps without update
-        self._loss = 0.0
+        self.loss = 0.0
 
     @property
     def optimizer(self) -> Optimizer:
@@ -80,19 +95,26 @@ class StepEnd:
         squares = 0.0
         if self.options.clip is not None or self.scaler is not None:
             squares = _square_sum([g for w, g in gradients if w.held.owns])
-        self._loss, squares = self.control.sum([share.loss(), squares])
+        bad = self.options.find_nan and self.scaler is None and _are_bad(g for _, g in gradients)
+        self.loss, squares, bad_ranks = self.control.sum([share.loss(), squares, float(bad)])
         self.updated = False
+        self.not_finite = None
+        if not (math.isfinite(self.loss) or self.options.allow_nan):
+            self.not_finite = NotFinite.LOSS
+        elif bad_ranks:
+            self.not_finite = NotFinite.GRADIENT
         overflowed = self.scaler is not None and not math.isfinite(squares)
         if self.scaler is not None:
             self.scaler.skips |= overflowed
         is_left_out = self.scaler is not None and self.scaler.skips
-        if is_left_out or not (math.isfinite(self._loss) or self.options.allow_nan):
+        if is_left_out or self.not_finite is not None:
             self.accumulated = {}
         elif not self.options.update:
             self.accumulated = {w.name: g for w, g in gradients}
         else:
             with share.runner.timed("optimizer", "update", 0):
                 self._step(gradients, squares)
+                self._check_update()
         if self.scaler is not None:
             if overflowed or self.updated:
                 self.scaler.update(overflowed)
@@ -131,15 +153,16 @@ class StepEnd:
         self.accumulated = {}
         self.updated = True
 
-    def result(self, step: int) -> float:
-        """The step's loss. Raises EngineError on all ranks if it is not finite and was not allowed to be."""
-        if not (math.isfinite(self._loss) or self.options.allow_nan):
-            raise EngineError(
-                f"the loss of step {step} is {self._loss}; nothing was updated",
-                "lower the learning rate, clip the gradients (`clip=1.0`, `--clip 1`), "
-                "or go on with `allow_nan=True`, `--allow-nan`",
-            )
-        return self._loss
+    def _check_update(self) -> None:
+        """With `find_nan`, notes on all ranks whether the update left a weight that is not finite on one."""
+        if self.options.find_nan:
+            updated = (x for w in self.weights for x in (w.parameter.detach(), w.held.tensor))
+            (ranks,) = self.control.sum([float(_are_bad(updated))])
+            self.not_finite = NotFinite.WEIGHT if ranks else None
+
+
+def _are_bad(tensors: Iterable[torch.Tensor]) -> bool:
+    return any(kind_of(x) is not None for x in tensors)
 
 
 def _square_sum(gradients: list[torch.Tensor]) -> float:

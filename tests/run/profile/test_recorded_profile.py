@@ -55,7 +55,7 @@ def clocked(program: Compiled, rank: int, folder: Path, patch: pytest.MonkeyPatc
     ticks(patch)
     with recorder.step(CLOCKED, CLOCKED + 1):
         engine.step(programs.batches[0], allow_nan=True)
-    assert engine.world.clock is None and recorder.clocked == [0]
+    assert engine.world.tracer is None and recorder.clocked == [0]
     (step,) = recorder.clock.steps
     spent = tuple(Spent(*place, tuple(times)) for place, times in step.items())
     comm: dict[str, Any] = {}

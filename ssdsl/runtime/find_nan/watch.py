@@ -1,0 +1,227 @@
+"""Watches a rank through a step: for each tensor that is not finite it keeps where that came from.
+
+It is a dispatch mode, which sees each operator of torch with its operands and results, forward and backward. A result
+that is not finite has the origin of the first operand that is not; without one, the operator made it. Origins belong to
+memory, so that views of a tensor share its origin. Infinities may be meant, as in a mask that a softmax turns into
+zeros: their origins are kept like others, and are told only if the loss or a gradient is reached by them.
+
+An operator's place in forward is the line of the role's file that runs. In backward it is the line that made the
+autograd node that runs: autograd numbers its nodes in the order of their creation, in each thread.
+"""
+
+import math
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.autograd.graph import GradientEdge
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..program.provenance import Sites
+from ..ranks.tracer import nodes_behind
+from ..ranks.world import World
+from .not_finite import Kind, kind_in, kind_of, range_of
+from .origins import Arrived, Findings, Given, Made, Origin, at_text
+
+Operand = tuple[torch.Tensor, tuple[float, float] | None]  # with its least and largest number
+OWN = "ssdsl_line"  # the key of a node's line in its metadata
+UNFILLED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "set_")
+OVERWRITING = ("copy_", "fill_", "zero_", "_foreach_copy_", "_foreach_zero_")  # what they write, they do not read
+SHOWN = 3  # operands whose ranges are told
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the role's file, in a function that runs for a layer; `at` are indices in time."""
+
+    number: int
+    layer: str
+    at: tuple[tuple[str, int], ...]
+
+
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The watch of one rank over a step. `file` is its role's file; `doing` says what the rank does."""
+
+    def __init__(self, world: World, sites: Sites, file: str, doing: Callable[[], str | None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.world, self.sites, self.file, self.doing = world, sites, file, doing
+        self.sent: dict[str, int] = {}
+        self._found: list[Origin] = []
+        self._read_by: dict[int, str] = {}
+        self._is_paused = False
+        self._origins: dict[int, int] = {}  # numbers of origins by memory
+        self._lines: dict[tuple[int, int], Line] = {}  # of nodes by thread and number
+        self._at: dict[str, int] = {}
+
+    # -- what the step tells (`Tracer`) ----------------------------------------------------------------------------
+
+    @contextmanager
+    def task(self, what: str, number: int, at: Mapping[str, int]) -> Iterator[None]:
+        """A context for a task at some indices in time."""
+        before, self._at = self._at, dict(at)
+        yield
+        self._at = before
+
+    def follow(self, roots: Iterable[torch.Tensor | GradientEdge]) -> None:
+        """Writes to the nodes of a backward which lines have made them."""
+        for node in nodes_behind(roots):
+            line = self._lines.get((threading.get_ident(), node._sequence_nr()))
+            if line is not None:
+                node.metadata.setdefault(OWN, line)
+
+    def aside(self, place: Any) -> AbstractContextManager[None]:
+        """Nothing: each operator is looked at."""
+        return nullcontext()
+
+    # -- operators -------------------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self._is_paused or func.namespace == "c10d":
+            return func(*args, **kwargs)
+        line = self._running()
+        self._note(line)
+        name = func._schema.name.rpartition("::")[2]
+        operands = [*_tensors(args), *_tensors(kwargs.values())]
+        written = _written(func, args, kwargs)
+        read = [x for x in operands if name not in OVERWRITING or not any(x is w for w in written)]
+        before = {id(x): range_of(x) for x in written if any(x is r for r in read)}
+        result = func(*args, **kwargs)
+        owned = {_memory(x) for x in operands} - {_memory(x) for x in written}
+        results = [x for x in (*_tensors([result]), *written) if _memory(x) not in owned]  # no views
+        if name in UNFILLED:
+            for x in results:
+                self._origins.pop(_memory(x), None)
+            return result
+        for x in results:
+            if (kind := kind_of(x)) is not None:
+                ranges = [(r, before[id(r)] if id(r) in before else range_of(r)) for r in read]
+                self._origins[_memory(x)] = self._origin(
+                    kind, ranges, line, name, _is_infinite((*args, *kwargs.values()))
+                )
+            elif x.numel() == x.untyped_storage().nbytes() // max(x.element_size(), 1):
+                self._origins.pop(_memory(x), None)
+        return result
+
+    def _origin(self, kind: Kind, operands: Sequence[Operand], line: Line | None, name: str, is_meant: bool) -> int:
+        """The origin of a result, by its operands and their ranges."""
+        nan, infinite = ([x for x, ends in operands if kind_in(ends) is found] for found in (Kind.NAN, Kind.INFINITY))
+        if nan or (infinite and kind is Kind.INFINITY):
+            return self._read(nan or infinite, line)
+        because = self._read(infinite, line) if infinite else None
+        told = self._told(line) or f"`{name}` in the engine ({self.doing() or 'between tasks'})"
+        is_backward = torch._C._current_autograd_node() is not None
+        at = self._at if line is None else dict(line.at)
+        ends = ", ".join(f"[{ends[0]:.4g}, {ends[1]:.4g}]" for _, ends in operands[:SHOWN] if ends is not None)
+        return self.add(Made(told, kind, is_backward, at, ends, because, is_meant))
+
+    def _read(self, operands: Sequence[torch.Tensor], line: Line | None) -> int:
+        """The origin of one of the operands: of one that was made rather than given, such as a mask. Notes the operator
+        that reads it."""
+        numbers = [n for x in operands if (n := self._origins.get(_memory(x))) is not None]
+        if not numbers:
+            return self.add(Given("a value from before the step", kind_of(operands[0]) or Kind.NAN, False, False))
+        found = min(numbers, key=lambda n: isinstance(self._found[n], Given))
+        if line is not None and found not in self._read_by and (told := self._told(line)):
+            self._read_by[found] = f"{told}{at_text(dict(line.at))}"
+        return found
+
+    # -- origins ---------------------------------------------------------------------------------------------------
+
+    def add(self, origin: Origin) -> int:
+        """The number of a new origin."""
+        self._found.append(origin)
+        return len(self._found) - 1
+
+    def findings(self, loss: int | None, gradients: dict[str, int]) -> Findings:
+        """What was found, with the origins of the loss and of gradients."""
+        return Findings(tuple(self._found), loss, gradients, self.sent, self._read_by)
+
+    def mark(self, x: torch.Tensor, given: Given) -> None:
+        """Notes that the step was given a tensor; a second one of the same memory does not count."""
+        if _memory(x) not in self._origins:
+            self._origins[_memory(x)] = self.add(given)
+
+    def origin_of(self, x: torch.Tensor) -> int | None:
+        """The origin of a tensor that is not finite; None if it is finite."""
+        with self.paused():
+            return self._read([x], None) if kind_of(x) is not None else None
+
+    def leaves(self, key: str, x: torch.Tensor) -> None:
+        """Notes what is sent to other ranks."""
+        if (number := self.origin_of(x)) is not None:
+            self.sent.setdefault(key, number)
+
+    def arrives(self, key: str, x: torch.Tensor, by: str) -> None:
+        """Notes what has come from other ranks, or is the sum of what this rank and others have sent."""
+        with self.paused():
+            kind = kind_of(x)
+        if kind is None:
+            self._origins.pop(_memory(x), None)
+        elif key in self.sent:
+            self._origins[_memory(x)] = self.sent[key]
+        else:
+            self._origins[_memory(x)] = self.add(Arrived(key, by, kind))
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A context in which no operator is looked at."""
+        before, self._is_paused = self._is_paused, True
+        try:
+            yield
+        finally:
+            self._is_paused = before
+
+    # -- places ----------------------------------------------------------------------------------------------------
+
+    def _running(self) -> Line | None:
+        """The line of the role's file that runs, or that made the node that runs; None in the engine's own work."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename != self.file:
+            frame = frame.f_back
+        if frame is not None and frame.f_code.co_name != "step":
+            return Line(frame.f_lineno or 0, self.world.layer, tuple(self._at.items()))
+        node: Any = torch._C._current_autograd_node()
+        if node is None:
+            return None
+        # a graph inside another one's node is not followed (step/split_backward.py)
+        own: Line | None = node.metadata.get(OWN) or self._lines.get((threading.get_ident(), node._sequence_nr()))
+        return own
+
+    def _note(self, line: Line | None) -> None:
+        """Notes that a line has made the last node of this thread, if no other line has."""
+        if line is not None:
+            self._lines.setdefault((threading.get_ident(), torch._C._autograd._get_sequence_nr() - 1), line)
+
+    def _told(self, line: Line | None) -> str | None:
+        return None if line is None else self.sites.operator(line.number, line.layer)
+
+
+def _is_infinite(arguments: Iterable[Any]) -> bool:
+    """Whether one of these numbers is infinite, or too large for a float: as what fills a mask."""
+    return any(isinstance(number, float) and math.isinf(number) for number in arguments)
+
+
+def _memory(x: torch.Tensor) -> int:
+    return int(x.untyped_storage()._cdata)
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.layout == torch.strided:
+                yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _written(func: Any, args: Any, kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The arguments that an operator writes to."""
+    formal = func._schema.arguments
+    given = [*zip(formal, args, strict=False), *((a, kwargs[a.name]) for a in formal if a.name in kwargs)]
+    return [*_tensors(value for argument, value in given if argument.alias_info and argument.alias_info.is_write)]
