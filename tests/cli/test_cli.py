@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -552,6 +553,17 @@ def test_output_in_ascii() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@contextlib.contextmanager
+def sigint(handler: Any) -> Iterator[None]:
+    """A context with this handler of Ctrl-C. The tests may themselves run where it is ignored (`make test &`)."""
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        interrupts.forget_interrupt()
+
+
 def test_a_ctrl_c_that_an_import_swallows_is_no_bug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As NumPy swallows it while torch imports it."""
 
@@ -564,12 +576,20 @@ def test_a_ctrl_c_that_an_import_swallows_is_no_bug(monkeypatch: pytest.MonkeyPa
         raise RecursionError
 
     monkeypatch.setattr("ssdsl.cli.main.app", swallows)
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        with pytest.raises(SystemExit) as ended:
-            main()
-    finally:
-        signal.signal(signal.SIGINT, before)
-        interrupts.forget_interrupt()
+    with sigint(signal.default_int_handler), pytest.raises(SystemExit) as ended:
+        main()
     assert ended.value.code == 130
     assert not list(tmp_path.iterdir())
+
+
+def test_a_background_job_does_not_hear_a_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell has it ignored there: it is for the job in front."""
+
+    def is_sent(prog_name: str) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("ssdsl.cli.main.app", is_sent)
+    with sigint(signal.SIG_IGN):
+        main()
+        assert not interrupts.was_interrupted()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
