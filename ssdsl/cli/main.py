@@ -1,7 +1,8 @@
 """The entry point: runs a command, and turns its outcome into an exit status.
 
 0: success. 1: the plan (or the model) is wrong, does not fit the cluster, or does not compute what a single device
-does. 2: wrong usage. 3: a bug of ssdsl. 130: Ctrl-C. 141: the reader of the output has closed it.
+does. 2: wrong usage. 3: a bug of ssdsl. 75: a signal asked the run to stop, and it has saved. 130: Ctrl-C. 141: the
+reader of the output has closed it.
 """
 
 import os

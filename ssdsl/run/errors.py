@@ -289,6 +289,35 @@ class NothingToTrain(Diagnostic):
         return self.first + self.steps
 
 
+class RunStopped(Diagnostic):
+    """SIGTERM or SIGUSR1 asked the run to stop: the ranks have finished their step and saved it.
+
+    Schedulers send such a signal before they take a machine away. Only a run with `--save`, or `--out`, stops so;
+    others end at once. A second signal ends it at once, too. The exit status is 75, that of a failure that another try
+    mends (EX_TEMPFAIL of sysexits.h), so that a script can tell it from an error.
+    """
+
+    code = "E0519"
+    severity = "warning"
+    title = "a signal asked the run to stop: {done} of {steps} steps are trained and saved"
+    help = "go on with the same command and --resume {folder}"
+    done: int
+    steps: int
+    folder: str
+
+
+class RequeueSavesNothing(Diagnostic):
+    """A job that a scheduler stops and starts again would begin anew: its program is not told to save.
+
+    With `--requeue` a job is stopped before its time is over, saves its step, and is queued again. The program goes on
+    from what it has saved to `--save`.
+    """
+
+    code = "E0520"
+    title = "the job would begin anew each time: its program saves nothing"
+    help = "say where, on a disk that all nodes see: `-- --save DIR --save-every N` at the end of the command"
+
+
 class NothingCompared(Diagnostic):
     """The loss is NaN or infinite in every step, on the single device too, so that `verify` had nothing to compare.
 

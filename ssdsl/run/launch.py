@@ -2,11 +2,13 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,10 @@ from ssdsl.interrupts import was_interrupted
 from ssdsl.model.discover.search_path import search_path
 from ssdsl.run.errors import TooFewDevices
 from ssdsl.run.failures import failed_ranks, failure, printed, stuck, writing
-from ssdsl.run.processes import MARK, sigterm_raises, stop
+from ssdsl.run.processes import MARK, StopSignal, stop, stop_signals
 from ssdsl.run.progress import Progress
 from ssdsl.run.results import RunResult, read_result
-from ssdsl.runtime.health.stall import StalledRank, find_stall, read_states
+from ssdsl.runtime.health.stall import BEATS_S, StalledRank, find_stall, read_states
 from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError
 
@@ -93,12 +95,12 @@ def launch(
     reader = _StatusReader(out, ranks, training.timeout_s, nodes.count == 1 and max_restarts == 0)
     if was_interrupted():  # and the import of torch has swallowed it
         raise KeyboardInterrupt
-    with writing(out), sigterm_raises():
+    with writing(out), stop_signals() as asked:
         _clear(out)
         agent = _start(command, out / "torchrun.log", _environment(mark, nodes.is_local))
         try:
             with Progress(out / "metrics.jsonl", training.steps, console) as progress:
-                stall = reader.until_end(agent, progress)
+                stall = reader.until_end(agent, progress, _Stopping(asked, reader, training.save is not None))
         finally:
             stop(agent, mark)
         if stall is not None:
@@ -117,12 +119,15 @@ class _StatusReader:
     timeout_s: float
     alone: bool
 
-    def until_end(self, agent: "subprocess.Popen[bytes]", progress: Progress) -> StalledRank | None:
+    def until_end(
+        self, agent: "subprocess.Popen[bytes]", progress: Progress, stopping: "_Stopping"
+    ) -> StalledRank | None:
         """Returns None when torchrun has ended, or some time after a rank wrote its error; the stall if a rank is
         stuck."""
         started, failed_at = time.time(), 0.0
         while agent.poll() is None:
             progress.update()
+            stopping.pass_on()
             now = time.time()
             if not failed_at and self.alone and failed_ranks(self.out):
                 failed_at = now
@@ -143,6 +148,33 @@ class _StatusReader:
         limit_s = self.timeout_s + PATIENCE_S
         silent = {rank: s for rank, s in states.items() if now - s["beat"] > limit_s}
         return find_stall(silent, range(0), started, limit_s, now) if len(silent) == len(self.ranks) else None
+
+
+@dataclass
+class _Stopping:
+    """Passes a request to stop on to the ranks of this machine, once; torchrun itself would give them no time to save.
+    `saves`: the run has a folder for checkpoints. Otherwise, and before all ranks train, it ends at once."""
+
+    asked: StopSignal
+    reader: _StatusReader
+    saves: bool
+    is_passed_on: bool = False
+    first_s: float | None = None  # when this process was seen to be asked
+
+    def pass_on(self) -> None:
+        """Asks the ranks, if this process was asked. Raises SystemExit if there is nothing to save."""
+        if self.asked.number is None or self.is_passed_on:
+            return
+        states, now = read_states(self.reader.out), time.monotonic()
+        self.first_s = self.first_s or now
+        if not self.saves or not all(r in states and states[r]["step"] is not None for r in self.reader.ranks):
+            if not self.saves or now - self.first_s > BEATS_S:  # ranks write twice a second that they train
+                self.asked.end()
+            return
+        self.is_passed_on = True
+        for rank in self.reader.ranks:
+            with suppress(ProcessLookupError):
+                os.kill(states[rank]["pid"], signal.SIGTERM)
 
 
 def _forks(training: Training) -> bool:

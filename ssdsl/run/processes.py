@@ -7,10 +7,13 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
+from typing import Any, NoReturn
 
 from ssdsl.runtime.health.stall import process_state
+from ssdsl.runtime.health.stop_request import ASKING
 
 GRACE_S = 2.0
 PR_SET_PDEATHSIG = 1
@@ -42,6 +45,40 @@ def stop(agent: "Popen[bytes]", mark: str) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
+
+
+@dataclass
+class StopSignal:
+    """The signal with which a scheduler, or the user, asked this process to stop; None if none did."""
+
+    number: int | None = None
+
+    def end(self) -> NoReturn:
+        """Ends this process, after its cleanup."""
+        raise SystemExit(128 + (self.number or signal.SIGTERM))
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[StopSignal]:
+    """A context in which the first SIGTERM or SIGUSR1 is noted; a second one raises an exception, so that cleanup
+    runs."""
+    noted = StopSignal()
+
+    def note(number: int, _: Any) -> None:
+        before, noted.number = noted.number, number
+        if before is not None:
+            noted.end()
+
+    try:
+        before = {number: signal.signal(number, note) for number in ASKING}
+    except ValueError:  # not in the main thread: the caller's handlers stay
+        yield noted
+        return
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -49,7 +49,7 @@ class RankResult:
     `base_bytes` is the process's memory before training. For a recorded run, `tensor_bytes` is the most that tensors
     took at once (0 with fewer than three steps), `recorded` has one list a step, and `transfers_s` the time of each
     transfer alone. `clocked` maps the steps with an operator clock to their times, and `network` has seconds by (kind,
-    ranks, bytes), in a process with so many `threads`.
+    ranks, bytes), in a process with so many `threads`. `stopped`: a signal asked the run to stop before its last step.
     """
 
     rank: int
@@ -67,6 +67,7 @@ class RankResult:
     clocked: dict[int, tuple[Spent, ...]] = field(default_factory=dict)
     network: tuple[tuple[str, int, int, float], ...] = ()
     threads: int = 1
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,11 @@ class RunResult:
         return self.ranks[0].first
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether a signal asked the run to stop before its last step."""
+        return self.ranks[0].stopped
+
+    @property
     def evaluated(self) -> dict[int, float]:
         """The mean loss of the evaluation after some steps."""
         return self.ranks[0].evaluated
@@ -106,7 +112,8 @@ class RunResult:
 def read_result(out: Path, steps: int, ranks: range) -> RunResult:
     """The results of some ranks; raises PlanError if one is missing or malformed."""
     found = tuple(_read_rank(out / f"rank{rank}.json", rank) for rank in ranks)
-    return RunResult(max(0, steps - max((rank.first for rank in found), default=0)), found, out)
+    trained = max(0, steps - max((rank.first for rank in found), default=0))
+    return RunResult(len(found[0].step_s) if found and found[0].stopped else trained, found, out)
 
 
 def _read_rank(path: Path, rank: int) -> RankResult:

@@ -26,6 +26,7 @@ from .health.earlier_attempt import has_saved, note_start
 from .health.failure import prepare_folder, report_failure, written_whole
 from .health.heartbeat import Heartbeat
 from .health.start import find_place, join_group, transport
+from .health.stop_request import ASKING
 from .health.watchdog import Watchdog
 from .options import Training, flag_of
 from .ranks.nodes import check_alike, collect, hand_in
@@ -64,6 +65,8 @@ def main() -> None:
         heartbeat.report("loading its weights")
         programs, world = InFolder(FOLDER), World(transport(device, options.timeout + LATER_S))
         engine = Engine(programs, world, device, seed=options.seed)
+        if options.save is not None:
+            engine.stop_on(*ASKING)
         heartbeat.report("training", engine.training.name)
         heartbeat.follow(engine.now, engine.waits)
         with without_tf32() if options.dump else nullcontext():  # a dump is compared with a single device
@@ -155,20 +158,25 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
                 around.enter_context(observer.around(number))
             loss, time_s = _timed_step(engine, batches, options)
         is_last = number == options.steps - 1
+        stops = engine.stopping and not is_last
         eval_loss = None
-        if judges is not None and _is_due(number, options.eval_every, is_last):
+        if judges is not None and not stops and _is_due(number, options.eval_every, is_last):
             eval_loss = engine.evaluate(judges)
         steps.append(ObservedStep(number, loss, time_s, eval_loss))
         for observer in observers:
             observer.after(steps[-1])
-        if options.save is not None and _is_due(number, options.save_every, is_last):
+        if options.save is not None and _is_due(number, options.save_every, is_last or stops):
             engine.save(options.save, keep=options.keep)
+        if stops:
+            break
     engine.close()
     if options.out is not None:
         with written_whole(options.out / f"rank{engine.rank}.json") as beside:
-            beside.write_text(json.dumps(_report(engine, steps, first, base, observers)))
+            beside.write_text(json.dumps(_report(engine, steps, first, options.steps, base, observers)))
     elif engine.rank == 0 and steps:
         print(f"median step {statistics.median(step.time_s for step in steps) * 1e3:.1f} ms")
+        if engine.updates < options.steps:
+            print(f"asked to stop after {engine.updates} of {options.steps} steps: go on with --resume {options.save}")
     elif engine.rank == 0:
         print(f"the checkpoint is of step {first}, and --steps is {options.steps}: nothing left to train")
 
@@ -227,9 +235,9 @@ def _observers(engine: Engine, options: argparse.Namespace) -> list[Observer]:
 
 
 def _report(
-    engine: Engine, steps: list[ObservedStep], first: int, base: int, observers: list[Observer]
+    engine: Engine, steps: list[ObservedStep], first: int, last: int, base: int, observers: list[Observer]
 ) -> dict[str, Any]:
-    """This rank's report on the run, which began with the step `first`."""
+    """This rank's report on the run, which began with the step `first`, and was to end before the step `last`."""
     report = {
         "rank": engine.rank,
         "role": engine.training.name,
@@ -239,6 +247,7 @@ def _report(
         "comm": engine.world.counts,
         "base_bytes": base,
         "first": first,
+        "stopped": engine.stopping and engine.updates < last,
         "evaluated": {step.number: step.eval_loss for step in steps if step.eval_loss is not None},
     }
     for observer in observers:

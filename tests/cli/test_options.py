@@ -223,6 +223,7 @@ VALUES = {
     "--claim": "--claim another",
     "--folder": "--folder another",
     "--port": "--port 29507",
+    "--requeue": "--requeue",
     "--check": "--check",
     "--optim": "--optim",
     "--shard-size": "--shard-size 0.001",

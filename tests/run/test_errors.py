@@ -38,6 +38,8 @@ SHOWN: tuple[Diagnostic, ...] = (
     errors.OutOfMemory(None, "rank 1", f"where: role gpus, {PLACE}\nMemoryError"),
     errors.LossNotFinite(None, "nan", 7, 0.1),
     errors.NothingToTrain(None, 4, 3),
+    errors.RunStopped(None, 40, 100, "runs/a/checkpoints"),
+    errors.RequeueSavesNothing(None),
     errors.NothingCompared(None, "nan", "the first NaN is in the result of `linear` in module `o`, bug.py:14"),
     errors.PiecesDisagree(None, "weight", "fc.weight", 0, 3, "[2, 3]", 1.0, 1.001),
     errors.PiecesIncomplete(None, "weight", "fc.weight", "no rank holds element [0, 0] of [4, 2]"),

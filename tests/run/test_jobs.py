@@ -1,11 +1,15 @@
 """The files for schedulers: they parse, say what was asked for, and start the processes that they should."""
 
 import ast
+import contextlib
+import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -96,11 +100,82 @@ for task in ${tasks[@]}; do wait $task || exit 1; done"""
     assert ran(tmp_path) == ALL
 
 
+STOPPING = """
+import os, signal, sys, time
+from pathlib import Path
+
+def stop(*_):
+    Path(sys.argv[1], os.environ["RANK"]).write_text("saved")
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, stop)
+Path(sys.argv[1] + "-began", os.environ["RANK"]).touch()
+time.sleep(300)
+"""
+
+
+def test_a_requeued_job_saves_before_its_time_is_over(job: Job, tmp_path: Path) -> None:
+    """Slurm signals the script; its tasks' ranks save, and the job is queued again."""
+    (tmp_path / "worker.py").write_text(STOPPING)
+    (tmp_path / "ran-began").mkdir()
+    job = replace(job, requeue=True)
+    text = slurm_text(job)
+    subprocess.run(["bash", "-n"], input=text.encode(), check=True)
+    assert "#SBATCH --signal=B:USR1@120" in text and "#SBATCH --requeue" in text
+    given = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_ID": "77"}
+    env = environment(tmp_path, sys.executable, **given)
+    tools = tmp_path / "bin"
+    tool(tools / "scontrol", f"[ $1 = requeue ] && echo $2 > {tmp_path}/requeued; echo localhost; echo other")
+    tool(tools / "scancel", f"kill -USR1 $(cat {tmp_path}/tasks)")
+    body = f"""while [[ $1 == --* ]]; do shift; done
+for node in 0 1; do SLURM_NODEID=$node "$@" & tasks+=($!); done
+echo ${{tasks[@]}} > {tmp_path}/tasks
+for task in ${{tasks[@]}}; do wait $task || exit 1; done"""
+    tool(tools / "srun", body)
+    (tmp_path / "job").write_text(text)
+    process = subprocess.Popen(["bash", str(tmp_path / "job")], env=env, start_new_session=True)
+    try:
+        end = time.monotonic() + 100
+        while len([*(tmp_path / "ran-began").iterdir()]) < 4:
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.05)
+        process.send_signal(signal.SIGUSR1)
+        assert process.wait(100) == 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert ran(tmp_path) == dict.fromkeys(ALL, "saved")
+    assert (tmp_path / "requeued").read_text() == "77\n"
+
+
+def test_a_pod_that_was_stopped_is_started_again(job: Job, tmp_path: Path) -> None:
+    (tmp_path / "worker.py").write_text(STOPPING)
+    (tmp_path / "ran-began").mkdir()
+    text = kubernetes_text(replace(job, nodes=1, requeue=True))
+    assert "restartPolicy: ExitCode" in text and "terminationGracePeriodSeconds: 120" in text
+    words = [json.loads(word) for word in re.findall(r'^ +- ("(?:-c|stop).*")$', text, re.M)]
+    command = ["bash", *(word.replace("$$", "$") for word in words)]
+    env = environment(tmp_path, sys.executable, PET_NPROC_PER_NODE="2", PET_STANDALONE="1")
+    process = subprocess.Popen(command, env=env, start_new_session=True)
+    try:
+        end = time.monotonic() + 100
+        while len([*(tmp_path / "ran-began").iterdir()]) < 2:
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(100) == 143
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert ran(tmp_path) == {"0": "saved", "1": "saved"}
+
+
 # -- Kubernetes --------------------------------------------------------------------------------------------------------
 
 # The part of Kubeflow's CustomResourceDefinition of PyTorchJob (v1) that a manifest of ours touches: required keys,
 # known keys and their types. Source: manifests/base/crds/kubeflow.org_pytorchjobs.yaml of kubeflow/training-operator.
 POD = {
+    "terminationGracePeriodSeconds": int,
     "*containers": [
         {
             "*name": str,

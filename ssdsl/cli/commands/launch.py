@@ -1,6 +1,7 @@
 """`ssdsl launch`: writes the file with which a scheduler starts a plan, or a training script, on many nodes."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +28,7 @@ FORMS = {  # options that are not for every scheduler
     "claim": ("kubernetes",),
     "folder": ("kubernetes",),
     "port": ("slurm", "torchrun"),
+    "requeue": ("slurm", "kubernetes"),
 }
 
 Target = Annotated[
@@ -63,6 +65,10 @@ Account = Annotated[str, typer.Option("--account", help="Slurm: who pays.", show
 Image = Annotated[str, typer.Option("--image", help="Kubernetes: with torch, and what the program imports.")]
 Claim = Annotated[str, typer.Option("--claim", help="Kubernetes: a volume claim with the program.", show_default=False)]
 Folder = Annotated[str, typer.Option("--folder", help="Kubernetes: where that is, or what in the image has it.")]
+Requeue = Annotated[
+    bool,
+    typer.Option("--requeue", help="Save before the scheduler ends the job, and go on in another one."),
+]
 Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="A free port of the first node.")]
 
 
@@ -92,6 +98,7 @@ def launch(
     claim: Claim = "",
     folder: Folder = "/workspace",
     port: Port = 29500,
+    requeue: Requeue = False,
     seed: options.Seed = 0,
     meta: options.Meta = False,
 ) -> None:
@@ -121,6 +128,8 @@ def launch(
     script, processes = _program(target, model, program, settings(set_), seed, meta, links)
     count, each = _fit(processes, nodes, gpus_per_node, links)
     words = [] if processes is None else [*(["--steps", str(steps)] if steps else []), "--device", device]
+    if requeue and processes is not None:
+        words += _going_on(rest or [])
     job = Job(
         name or Path(target).stem,
         (script, *words, *(rest or [])),
@@ -135,8 +144,20 @@ def launch(
         image,
         claim,
         folder,
+        requeue,
     )
     _write(forms[chosen[0]](job), out)
+
+
+def _going_on(words: list[str]) -> list[str]:
+    """The arguments with which a program goes on from what it has saved. Raises PlanError if it is not told to save."""
+    from ssdsl.run.errors import RequeueSavesNothing
+
+    split = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    given = dict(pairwise(split))
+    if "--save" not in given:
+        raise PlanError(RequeueSavesNothing(None))
+    return [] if "--resume" in given else ["--resume", given["--save"]]
 
 
 def _compiles_nothing(target: Path) -> str | None:

@@ -1,5 +1,6 @@
 """`ssdsl run`: compiles a plan, launches it with torchrun, trains, and reports."""
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +29,8 @@ from ssdsl.text.diagnostic import PlanError
 if TYPE_CHECKING:
     from ssdsl.run.results import RunResult
     from ssdsl.workspace import Compiled
+
+STOPPED = 75  # EX_TEMPFAIL of sysexits.h: another try goes on
 
 Profile = Annotated[
     str | None,
@@ -100,6 +103,7 @@ def run(
     from ssdsl.run.checkpoints.convert import wrong_checkpoints
     from ssdsl.run.checkpoints.errors import CheckpointsOfEarlierRun
     from ssdsl.run.data import check_data, check_eval_data
+    from ssdsl.run.errors import RunStopped
     from ssdsl.runtime.checkpoints.folder import has_checkpoint, newest
     from ssdsl.runtime.options import Training
     from ssdsl.show.tables.run_report import run_views
@@ -143,18 +147,29 @@ def run(
         result = train(
             loaded, program, training, folder, processes, False, nodes, nproc_per_node, max_restarts, evaluates
         )
+    if result.is_stopped:
+        show_diagnostics([RunStopped(None, result.first + result.steps, steps, os.path.relpath(kept or ""))])
     if nodes.rank > 0:
         talk.print(f"node {nodes.rank} of {nodes.count}: its {len(result.ranks)} ranks have trained; node 0 reports")
+        _end(result)
         return
     warn_of_losses(result, lr)
-    warn_of_nothing(result, steps)
+    if not result.is_stopped:
+        warn_of_nothing(result, steps)
     if recorded and result.steps:
         _save(program, result, profile, trace)
     if json:
         print_json([{name: v for name, v in asdict(rank).items() if name != "recorded"} for rank in result.ranks])
-        return
-    print_views(*(run_views(result) if result.steps else ()))
-    results.print(loaded.comparison, markup=False)
+    else:
+        print_views(*(run_views(result) if result.steps else ()))
+        results.print(loaded.comparison, markup=False)
+    _end(result)
+
+
+def _end(result: "RunResult") -> None:
+    """Ends the command of a run that has stopped before its last step."""
+    if result.is_stopped:
+        raise typer.Exit(STOPPED)
 
 
 def _is_of(run: Path, resume: str | None) -> bool:

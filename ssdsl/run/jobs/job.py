@@ -13,7 +13,8 @@ class Job:
     """A program (a script and its arguments) on so many nodes with so many processes each; one GPU per process, if any.
 
     Schedulers restart nothing by themselves; torchrun restarts all processes, up to `max_restarts` times. `time_limit`,
-    `partition`, `account` are Slurm's, `image`, `claim` and `folder` Kubernetes'.
+    `partition`, `account` are Slurm's, `image`, `claim` and `folder` Kubernetes'. `requeue`: the scheduler stops the
+    job before its time is over, or if others need the machines, and starts it again; then the program goes on.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Job:
     image: str = "pytorch/pytorch:latest"
     claim: str = ""
     folder: str = "/workspace"
+    requeue: bool = False
 
     @property
     def processes(self) -> int:
@@ -49,6 +51,30 @@ class Job:
     def quoted_program(self) -> str:
         """The program quoted for a shell."""
         return shlex.join(self.program)
+
+
+WARNED_S = 120  # so long before its end a job is asked to save
+
+# What asks for an end goes to the ranks alone, which are torchrun's children: torchrun would give them 30 s. Behind a
+# process's name, /proc has its state and its parent. Not every image has pkill.
+STOPPABLE = """stop() {{
+    stopped=1
+    for stat in /proc/[0-9]*/stat; do
+        read -r line 2>/dev/null <"$stat" || continue
+        set -- ${{line##*) }}
+        [ "$2" != "$torchrun" ] || kill -TERM "${{stat//[!0-9]/}}"
+    done
+}}
+trap stop TERM USR1
+{command} & torchrun=$!
+while kill -0 "$torchrun" 2>/dev/null; do wait "$torchrun"; status=$?; done
+"""
+
+
+def stoppable(command: str) -> str:
+    """The lines of a shell that run torchrun to its end, in `status`. SIGTERM and SIGUSR1 ask the ranks to save and to
+    end, and set `stopped`."""
+    return STOPPABLE.format(command=command)
 
 
 DEFAULT_PER_NODE = 8  # devices of a node, if unknown

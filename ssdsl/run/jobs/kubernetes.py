@@ -6,10 +6,13 @@ torchrun reads each of its options from such a variable (Kubeflow's training ope
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from ssdsl.run.jobs.job import Job
+from ssdsl.run.jobs.job import WARNED_S, Job, stoppable
+
+RESTARTS = 100  # how often a job with `requeue` is started again, at most
 
 
 def kubernetes_text(job: Job) -> str:
@@ -23,7 +26,7 @@ def kubernetes_text(job: Job) -> str:
         "metadata": {"name": resource_name(job.name)},
         "spec": {
             "nprocPerNode": str(job.per_node),
-            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0},
+            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": RESTARTS if job.requeue else 0},
             "pytorchReplicaSpecs": replicas,
         },
     }
@@ -32,12 +35,11 @@ def kubernetes_text(job: Job) -> str:
 
 
 def _replica(job: Job, count: int) -> dict[str, Any]:
-    restarts = [f"--max-restarts={job.max_restarts}"] if job.max_restarts else []
     container: dict[str, Any] = {
         "name": "pytorch",  # the operator looks for a container of this name
         "image": job.image,
         "workingDir": job.folder,
-        "command": ["torchrun", *restarts, *(word.replace("$", "$$") for word in job.program)],  # no $(VARIABLE)
+        "command": [word.replace("$", "$$") for word in _command(job)],  # no $(VARIABLE)
         "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
     }
     if job.gpus:
@@ -48,8 +50,20 @@ def _replica(job: Job, count: int) -> dict[str, Any]:
         mounts.append({"name": "programs", "mountPath": job.folder})
         volumes.append({"name": "programs", "persistentVolumeClaim": {"claimName": job.claim}})
     container["volumeMounts"] = mounts
-    spec = {"containers": [container], "volumes": volumes}
-    return {"replicas": count, "restartPolicy": "Never", "template": {"spec": spec}}
+    spec: dict[str, Any] = {"containers": [container], "volumes": volumes}
+    if job.requeue:
+        spec["terminationGracePeriodSeconds"] = WARNED_S
+    return {"replicas": count, "restartPolicy": "ExitCode" if job.requeue else "Never", "template": {"spec": spec}}
+
+
+def _command(job: Job) -> list[str]:
+    """The words of a container's command. A pod that was asked to stop, and has saved, ends with status 143: with
+    `ExitCode` the operator starts pods again whose status is 128 or more, and no others."""
+    restarts = [f"--max-restarts={job.max_restarts}"] if job.max_restarts else []
+    words = ["torchrun", *restarts, *job.program]
+    if not job.requeue:
+        return words
+    return ["bash", "-c", f'{stoppable(shlex.join(words))}[ -z "${{stopped:-}}" ] || status=143\nexit "$status"']
 
 
 def resource_name(name: str) -> str:

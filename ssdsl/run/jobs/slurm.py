@@ -2,11 +2,25 @@
 
 import shlex
 
-from ssdsl.run.jobs.job import Job
+from ssdsl.run.jobs.job import WARNED_S, Job, stoppable
+
+# Slurm signals the script alone (`B:`). It passes that on to the tasks, which save, and has itself queued again.
+REQUEUED = """stop() { stopped=1; scancel --signal=USR1 "$SLURM_JOB_ID"; }  # to the tasks, not to this script
+trap stop USR1 TERM"""
+AGAIN = """ &
+tasks=$!
+while kill -0 "$tasks" 2>/dev/null; do wait "$tasks" && status=0 || status=$?; done
+if [ -n "${stopped:-}" ] && [ "$status" -eq 0 ]; then
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$status\""""
 
 
 def slurm_text(job: Job) -> str:
-    """A file for `sbatch`. The first host of the job serves the rendezvous; nodes are numbered as in Slurm."""
+    """A file for `sbatch`. The first host of the job serves the rendezvous; nodes are numbered as in Slurm.
+
+    A job with `requeue` has the time limit's signal sent to the script, and appends to its log when it starts again.
+    """
     options = {
         "job-name": job.name,
         "nodes": job.nodes,
@@ -20,9 +34,12 @@ def slurm_text(job: Job) -> str:
     given = {name: shlex.quote(str(value)) for name, value in options.items() if value not in (None, "")}
     lines = [f"#SBATCH --{name}={value}" for name, value in given.items()]  # sbatch splits lines at spaces, as a shell
     lines.append("#SBATCH --exclusive")  # the one task of a node gets all processors
+    if job.requeue:
+        lines += ["#SBATCH --requeue", "#SBATCH --open-mode=append", f"#SBATCH --signal=B:USR1@{WARNED_S}"]
     # expanded by each task's own shell
     task = " ".join(job.torchrun('"$SLURM_NODEID"', f'"$HEAD:{job.port}"'))
-    script = f"exec {task} {job.quoted_program()}"
+    command = f"{task} {job.quoted_program()}"
+    script = f'{stoppable(command)}exit "$status"' if job.requeue else f"exec {command}"
     return "\n".join(
         [
             "#!/bin/bash",
@@ -36,7 +53,9 @@ def slurm_text(job: Job) -> str:
             'export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"',
             "",
             "# a task that fails ends the others: no process stays behind",
-            f"srun --kill-on-bad-exit=1 --cpu-bind=none --label bash -c {shlex.quote(script)}",
+            *([REQUEUED] if job.requeue else []),
+            f"srun --kill-on-bad-exit=1 --cpu-bind=none --label bash -c {shlex.quote(script)}"
+            + (AGAIN if job.requeue else ""),
             "",
         ]
     )

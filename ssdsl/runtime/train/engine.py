@@ -8,6 +8,7 @@ for batch in engine.loader(dataset, batch_size=64, shuffle=True):
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 import torch
@@ -86,6 +87,16 @@ class Engine:
     def updates(self) -> int:
         """The number of steps, with those that an overflow in float16 has left out: what a loop counts."""
         return self.steps + (self.scaler.skipped if self.scaler is not None else 0)
+
+    def stop_on(self, *signals: Signals) -> None:
+        """Takes signals as a request to stop, as in `engine.stop_on(SIGTERM, SIGUSR1)`: `stopping` is then true after
+        the step. A second one ends this rank at once. Raises EngineError outside of the main thread."""
+        self.ending.request.listen(*signals)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a rank had been asked to stop when the last step ended; the same on all ranks."""
+        return self.ending.is_stopping
 
     # -- what is trained -----------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import torch
 
 from ..errors import EngineError
 from ..find_nan.not_finite import kind_of
+from ..health.stop_request import StopRequest
 from ..program.rank_program import RankProgram
 from ..ranks.control import Control
 from .optimizer import OptimizedParam, Optimizer
@@ -66,6 +67,7 @@ class StepEnd:
         self.updated = False
         self.not_finite: NotFinite | None = None
         self.norm: float | None = None
+        self.request, self.is_stopping = StopRequest(), False  # of this rank; whether one of any rank was known by now
         self.watch: Callable[[], None] = lambda: None  # called when the gradients are complete
         self.made: Optimizer | None = None  # by Engine.optimizer
         self.accumulated: dict[str, torch.Tensor] = {}  # the sums of the gradients of steps without update
@@ -96,7 +98,9 @@ class StepEnd:
         if self.options.clip is not None or self.scaler is not None:
             squares = _square_sum([g for w, g in gradients if w.held.owns])
         bad = self.options.find_nan and self.scaler is None and _are_bad(g for _, g in gradients)
-        self.loss, squares, bad_ranks = self.control.sum([share.loss(), squares, float(bad)])
+        asked = float(self.request.is_asked)
+        self.loss, squares, bad_ranks, asked = self.control.sum([share.loss(), squares, float(bad), asked])
+        self.is_stopping |= asked > 0
         self.updated = False
         self.not_finite = None
         if not (math.isfinite(self.loss) or self.options.allow_nan):
