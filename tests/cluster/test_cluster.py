@@ -2,7 +2,7 @@
 
 import pickle
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -184,11 +184,11 @@ def test_cores_are_shared() -> None:
 def test_many_links_are_found_fast() -> None:
     cluster = load_cluster("h100x1024")
     columns = [tuple(range(n, 1024, 8)) for n in range(8)] + [tuple(range(1024))]
-    start = perf_counter()
+    start = process_time()
     for _ in range(200):
         for ranks in columns:
             _find(cluster, ranks)
-    assert perf_counter() - start < 1
+    assert process_time() - start < 1
 
 
 def _find(cluster: Cluster, ranks: tuple[int, ...]) -> None:

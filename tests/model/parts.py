@@ -136,7 +136,7 @@ class Lockstep:
     sent: list[tuple[str, int]] = field(default_factory=list)  # the collectives of one thread, and their bytes
 
     def __post_init__(self) -> None:
-        self.barrier = threading.Barrier(self.count, timeout=10)
+        self.barrier = threading.Barrier(self.count, timeout=100)
 
     def all_reduce(self, x: torch.Tensor, group: "Lockstep", merge: str = "sum") -> None:
         assert group is self

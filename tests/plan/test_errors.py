@@ -4,7 +4,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -42,9 +42,9 @@ def diagnostics(path: Path, graph: Graph) -> tuple[Diagnostic, ...]:
 
 @pytest.mark.parametrize("code", [c for c in CODES if c not in FILES | OF_IMAGES])
 def test_plan_shows_its_diagnostic(code: str, graph: Graph, golden: Callable[[Path, str], None]) -> None:
-    start = perf_counter()
+    start = process_time()
     found = diagnostics(FOLDER / f"{code}.ssp", graph)
-    assert perf_counter() - start < 1
+    assert process_time() - start < 1
     assert code in {d.code for d in found}
     golden(FOLDER / f"{code}.err", "\n\n".join(map(render, found)) + "\n")
     assert all(d.text(d.help) for d in found), "a help names the change to make"
@@ -77,10 +77,10 @@ def test_file_shows_its_diagnostic(
     code: str, make: Callable[[Path], Path], tmp_path: Path, golden: Callable[[Path, str], None]
 ) -> None:
     path = make(tmp_path)
-    start = perf_counter()
+    start = process_time()
     with pytest.raises(PlanError) as caught:
         read_source(path)
-    assert perf_counter() - start < 1
+    assert process_time() - start < 1
     text = "\n\n".join(map(render, caught.value.diagnostics)) + "\n"
     golden(FOLDER / f"{code}.err", text.replace(str(tmp_path), "folder"))
 

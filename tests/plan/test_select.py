@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -51,10 +51,10 @@ def test_paths(pattern: str, found: list[set[int]]) -> None:
 
 def test_hostile_pattern() -> None:
     paths = {"a." * 50 + str(i): frozenset([str(i)]) for i in range(100)}
-    start = perf_counter()
+    start = process_time()
     match_paths(paths, ".".join(["**", "a"] * 4) + ".x")
     match_paths(paths, "a*" * 10 + "x")
-    assert perf_counter() - start < 1
+    assert process_time() - start < 1
 
 
 @pytest.mark.parametrize(
@@ -207,9 +207,9 @@ def test_devices_that_no_widths_make_are_said_in_words_that_fit_one(plan) -> Non
 )
 def test_every_plan_ends(plan, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ssdsl.plan.context.MOST_STEPS", 100_000)  # of 4,000,000, which take a minute
-    start = perf_counter()
+    start = process_time()
     assert plan.mistakes(text)[0] in ("E0231", "E0213", "E0250")
-    assert perf_counter() - start < 10  # alone it takes a second; the machine may be busy
+    assert process_time() - start < 10  # alone it takes a second; the machine may be busy
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=12), st.booleans(), st.data())

@@ -38,7 +38,7 @@ def test_in_a_terminal(gpt: Graph, tmp_path: Path) -> None:
         sys.executable, COMMAND, cwd=tmp_path, env=environment(tmp_path), dimensions=(40, 120), encoding="utf-8"
     )
     child.expect(":help lists the commands", timeout=60)
-    child.timeout = 10
+    child.timeout = 60
 
     def enter(text: str, said: str, keys: str = "\r") -> None:
         child.expect("ssp> ")

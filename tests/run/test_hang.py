@@ -20,7 +20,7 @@ from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 
-LIMIT_S, PATIENCE_S = 6.0, 15.0  # the second for ranks that share two cores to end
+LIMIT_S, PATIENCE_S = 6.0, 60.0  # the second for ranks that end on a busy machine
 HEARD_S = 2.5  # until all ranks have told the others that they train
 ENDLESS = Training(steps=10**6, timeout_s=LIMIT_S)
 TP = r"all_reduce over tp \(ranks 2, 3\) of `\w+`, [\w. ]+; mlp.ssp:[89]: split model by (ffn|vocab) into tp"
@@ -92,7 +92,7 @@ def test_torchrun_ends_when_a_rank_hangs(mlp_program: Path, tmp_path: Path, pyth
         wait_for(lambda: trains(out, step=1) or run.poll() is not None)
         assert run.poll() is None, run.communicate()
         pids, started = [s["pid"] for s in states(out).values()], time.monotonic()
-        _, said = run.communicate(timeout=60)
+        _, said = run.communicate(timeout=120)
         assert run.returncode != 0 and time.monotonic() - started < HEARD_S + LIMIT_S + PATIENCE_S
     finally:
         run.kill()
@@ -133,7 +133,7 @@ def on_two_nodes(program: Path, out: Path, training: Training, port: int, restar
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(150)
+        thread.join(300)
     for result in found.values():
         if isinstance(result, BaseException):
             raise result
@@ -179,5 +179,5 @@ def test_nodes_with_different_programs(mlp_program: Path, tmp_path: Path) -> Non
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(300)
     assert any("the nodes have different programs" in text for text in errors.values()), errors

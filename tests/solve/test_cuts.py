@@ -3,7 +3,7 @@
 import math
 import random
 from itertools import combinations, product
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -75,7 +75,7 @@ def test_96_layers_in_64_stages_take_a_second() -> None:
     rng = random.Random(0)
     seconds = tuple(rng.uniform(1, 1.3) for _ in range(96))
     kind = DeviceKind(1, seconds, tuple(t / 3 for t in seconds), (1.0,) * 96, (0.1,) * 96)
-    began = perf_counter()
+    began = process_time()
     found = cut(LayerRow((kind,), ((0,),) * 64, tuple(range(64, 0, -1)), 64, 256))
-    assert found is not None and perf_counter() - began < 3  # on a busy machine
+    assert found is not None and process_time() - began < 3  # on a busy machine
     assert max(sum(seconds[a:b]) for a, b in zip(found.starts, (*found.starts[1:], 96), strict=True)) < 2.7

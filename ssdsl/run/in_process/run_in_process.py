@@ -6,12 +6,13 @@ more than its computation, and a deadlock is found at once: no thread can run.
 
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -32,7 +33,8 @@ from ssdsl.runtime.train.programs import InMemory
 
 T = TypeVar("T")
 Place = Callable[[Callable[[], str]], None]
-LIMIT_S = 60.0
+LIMIT_S, PATIENCE = 60.0, 10  # of one turn of a rank
+LOOK_S = 0.5
 
 
 class RanksFailed(Exception):
@@ -69,6 +71,18 @@ class _Rank:
     thread: threading.Thread | None = None
 
 
+class Clocks(NamedTuple):
+    """The processor time of this process, and the time of the machine."""
+
+    process_s: float
+    wall_s: float
+
+    @classmethod
+    def now(cls) -> "Clocks":
+        """Both now."""
+        return cls(time.process_time(), time.monotonic())
+
+
 class Turns:
     """The threads of the ranks, one of which runs at a time."""
 
@@ -76,6 +90,7 @@ class Turns:
         self.ranks: list[_Rank] = []
         self.running = 0
         self.failure: RanksFailed | None = None
+        self.since = Clocks.now()  # when the running rank began its turn
         self.ended = threading.Event()
 
     def run(self, bodies: Sequence[Callable[[], None]]) -> None:
@@ -85,9 +100,11 @@ class Turns:
             rank.thread = threading.Thread(target=self._thread, args=(number,), daemon=True)
             rank.thread.start()
         self._hand_over()
-        if not self.ended.wait(LIMIT_S):
-            said = f"{self._described(self.running)} has computed for {LIMIT_S:.0f} s"
-            self.failure = RanksFailed("timeout", f"{said}:\n{self._stack(self.running)}")
+        while not self.ended.wait(LOOK_S):
+            if self._has_stalled():
+                said = f"{self._described(self.running)} has computed for {LIMIT_S:.0f} s"
+                self.failure = RanksFailed("timeout", f"{said}:\n{self._stack(self.running)}")
+                break
         if self.failure is not None:
             raise self.failure
         self.ranks.clear()  # frees data loader workers now: garbage collection would end them late
@@ -135,7 +152,14 @@ class Turns:
             lines = (f"{self._described(n)} waits for {self.ranks[n].waits_for()}" for n in alive)
             self.fail("deadlock", "\n".join(lines))
         self.running = after[0] if self.failure is not None else able[0]
+        self.since = Clocks.now()
         self.ranks[self.running].turn.release()
+
+    def _has_stalled(self) -> bool:
+        """Whether the running rank has had the processor for the limit, or has done nothing for a multiple of it: on a
+        busy machine processes wait for a processor."""
+        now = Clocks.now()
+        return now.process_s - self.since.process_s > LIMIT_S or now.wall_s - self.since.wall_s > PATIENCE * LIMIT_S
 
     def _stack(self, number: int) -> str:
         """The place in the code where a rank is."""

@@ -2,6 +2,8 @@
 
 import json
 import re
+import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -167,3 +169,29 @@ def test_a_gradient_that_cancels_is_not_a_missing_one() -> None:
         return difference(compared) is not None
 
     assert differs(finished) and not differs(run_with_noise(made, SGD))
+
+
+def spins() -> None:
+    end = time.process_time() + 0.6
+    while time.process_time() < end:
+        pass
+
+
+@pytest.mark.parametrize(("turn", "fails"), [(spins, True), (lambda: time.sleep(0.4), False)])
+def test_a_turn_is_limited_in_processor_time(
+    turn: Callable[[], Any], fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine a rank waits for a processor, which is no mistake of it."""
+    monkeypatch.setattr("ssdsl.run.in_process.run_in_process.LIMIT_S", 0.1)
+    monkeypatch.setattr("ssdsl.run.in_process.run_in_process.LOOK_S", 0.02)
+
+    def body(world: World, place: Any) -> None:
+        if world.rank == 1:
+            turn()
+
+    if not fails:
+        run_ranks(2, body)
+        return
+    with pytest.raises(RanksFailed, match="rank 1 has computed for 0 s") as failed:
+        run_ranks(2, body)
+    assert failed.value.kind == "timeout"

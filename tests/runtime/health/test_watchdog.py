@@ -40,10 +40,9 @@ def test_a_rank_ends_with_its_torchrun(variable: str, tmp_path: Path) -> None:
         assert agent.stdout is not None and agent.stdout.readline() == "there\n"
         agent.kill()
     (rank,) = (int(p.parent.name) for p in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path) in _words(p))
-    for _ in range(30):
+    end = time.monotonic() + (3 if variable == "NO_TORCHRUN" else 60)
+    while not (has_ended := str(tmp_path) not in _words(Path(f"/proc/{rank}/cmdline"))) and time.monotonic() < end:
         time.sleep(0.1)
-        if has_ended := str(tmp_path) not in _words(Path(f"/proc/{rank}/cmdline")):
-            break
     if variable == "NO_TORCHRUN":
         os.kill(rank, signal.SIGKILL)
     assert has_ended is (variable != "NO_TORCHRUN")
@@ -95,7 +94,7 @@ def test_its_thread_has_ended_where_it_has(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(StatusStore, "put", put)
     monkeypatch.setattr(watchdog_module, "BEAT_S", 0.01)
     watchdog = Watchdog(Heartbeat(tmp_path, 0), ranks=2, limit_s=60)
-    assert asking.wait(10)
+    assert asking.wait(60)
     watchdog.end()
     assert not watchdog.thread.is_alive()
 

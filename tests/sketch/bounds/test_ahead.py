@@ -31,7 +31,7 @@ def is_alive(process: int) -> bool:
 
 
 def wait_for_the_end_of(process: int) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while is_alive(process):
         assert time.monotonic() < until
         time.sleep(0.01)
