@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -114,16 +114,50 @@ time.sleep(300)
 """
 
 
-def test_a_requeued_job_saves_before_its_time_is_over(job: Job, tmp_path: Path) -> None:
-    """Slurm signals the script; its tasks' ranks save, and the job is queued again."""
+# in place of torchrun: its children are the ranks, for which it waits
+CHILDREN = """for word in "$@"; do [[ $word == *.py ]] && break; shift; done
+for local in 0 1; do RANK=$((2 * ${SLURM_NODEID:-0} + local)) PYTHON "$@" & done
+for local in 0 1; do wait -n || exit 1; done"""
+
+
+@pytest.fixture(params=[pytest.param(True, id="torchrun", marks=pytest.mark.slow), pytest.param(False, id="children")])
+def stopping(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """The environment of a job whose ranks save when they are asked to stop."""
     (tmp_path / "worker.py").write_text(STOPPING)
     (tmp_path / "ran-began").mkdir()
-    job = replace(job, requeue=True)
-    text = slurm_text(job)
+
+    def made(**more: str) -> dict[str, str]:
+        found = environment(tmp_path, sys.executable, **more)
+        if not request.param:
+            tool(tmp_path / "bin" / "torchrun", CHILDREN.replace("PYTHON", shlex.quote(sys.executable)))
+        return found
+
+    return made
+
+
+def stopped(command: list[str], env: dict[str, str], number: signal.Signals, tmp_path: Path, ranks: int) -> int:
+    """The exit status of a job that is sent a signal once its ranks run."""
+    process = subprocess.Popen(command, env=env, start_new_session=True)
+    try:
+        end = time.monotonic() + 100
+        while len([*(tmp_path / "ran-began").iterdir()]) < ranks:
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.05)
+        process.send_signal(number)
+        return process.wait(100)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_requeued_job_saves_before_its_time_is_over(
+    job: Job, tmp_path: Path, stopping: Callable[..., dict[str, str]]
+) -> None:
+    """Slurm signals the script; its tasks' ranks save, and the job is queued again."""
+    text = slurm_text(replace(job, requeue=True))
     subprocess.run(["bash", "-n"], input=text.encode(), check=True)
     assert "#SBATCH --signal=B:USR1@120" in text and "#SBATCH --requeue" in text
-    given = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_ID": "77"}
-    env = environment(tmp_path, sys.executable, **given)
+    env = stopping(SLURM_JOB_NODELIST="n[1-2]", SLURM_SUBMIT_DIR=str(tmp_path), SLURM_JOB_ID="77")
     tools = tmp_path / "bin"
     tool(tools / "scontrol", f"[ $1 = requeue ] && echo $2 > {tmp_path}/requeued; echo localhost; echo other")
     tool(tools / "scancel", f"kill -USR1 $(cat {tmp_path}/tasks)")
@@ -133,40 +167,20 @@ echo ${{tasks[@]}} > {tmp_path}/tasks
 for task in ${{tasks[@]}}; do wait $task || exit 1; done"""
     tool(tools / "srun", body)
     (tmp_path / "job").write_text(text)
-    process = subprocess.Popen(["bash", str(tmp_path / "job")], env=env, start_new_session=True)
-    try:
-        end = time.monotonic() + 100
-        while len([*(tmp_path / "ran-began").iterdir()]) < 4:
-            assert process.poll() is None and time.monotonic() < end
-            time.sleep(0.05)
-        process.send_signal(signal.SIGUSR1)
-        assert process.wait(100) == 0
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+    assert stopped(["bash", str(tmp_path / "job")], env, signal.SIGUSR1, tmp_path, 4) == 0
     assert ran(tmp_path) == dict.fromkeys(ALL, "saved")
     assert (tmp_path / "requeued").read_text() == "77\n"
 
 
-def test_a_pod_that_was_stopped_is_started_again(job: Job, tmp_path: Path) -> None:
-    (tmp_path / "worker.py").write_text(STOPPING)
-    (tmp_path / "ran-began").mkdir()
+def test_a_pod_that_was_stopped_is_started_again(
+    job: Job, tmp_path: Path, stopping: Callable[..., dict[str, str]]
+) -> None:
     text = kubernetes_text(replace(job, nodes=1, requeue=True))
     assert "restartPolicy: ExitCode" in text and "terminationGracePeriodSeconds: 120" in text
     words = [json.loads(word) for word in re.findall(r'^ +- ("(?:-c|stop).*")$', text, re.M)]
+    env = stopping(PET_NPROC_PER_NODE="2", PET_STANDALONE="1")
     command = ["bash", *(word.replace("$$", "$") for word in words)]
-    env = environment(tmp_path, sys.executable, PET_NPROC_PER_NODE="2", PET_STANDALONE="1")
-    process = subprocess.Popen(command, env=env, start_new_session=True)
-    try:
-        end = time.monotonic() + 100
-        while len([*(tmp_path / "ran-began").iterdir()]) < 2:
-            assert process.poll() is None and time.monotonic() < end
-            time.sleep(0.05)
-        process.terminate()
-        assert process.wait(100) == 143
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+    assert stopped(command, env, signal.SIGTERM, tmp_path, 2) == 143
     assert ran(tmp_path) == {"0": "saved", "1": "saved"}
 
 

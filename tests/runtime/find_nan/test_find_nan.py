@@ -168,8 +168,7 @@ def step(engine: Engine, given: dict[str, torch.Tensor] | None = None, **options
 # -- what the step was given -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("plan", PLANS)
-def test_an_input_that_is_nan_is_told_with_its_place_and_micro_batch(plan: str) -> None:
+def an_input(plan: str) -> None:
     def act(engine: Engine) -> None:
         step(engine)
         given = batch()
@@ -191,8 +190,7 @@ def test_an_input_that_is_nan_is_told_with_its_place_and_micro_batch(plan: str) 
     assert "correct the data" in text and "learning rate" not in text
 
 
-@pytest.mark.parametrize("plan", PLANS)
-def test_a_weight_that_is_not_finite_is_told_before_what_it_becomes(plan: str) -> None:
+def a_weight(plan: str) -> None:
     def act(engine: Engine) -> None:
         step(engine)
         spoil(engine, "layers.1.down.weight", torch.inf)
@@ -232,8 +230,7 @@ def test_without_the_option_the_error_looks_at_what_was_given() -> None:
 # -- what an operator made ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("plan", PLANS)
-def test_an_operator_of_the_forward(plan: str) -> None:
+def an_operator_of_the_forward(plan: str) -> None:
     def act(engine: Engine) -> None:
         spoil(engine, "layers.2.logged", 1000.0)
         step(engine)
@@ -247,8 +244,7 @@ def test_an_operator_of_the_forward(plan: str) -> None:
     assert (", at m = 0" in text) == (plan in ("stages", "halves", "again", "zero3"))
 
 
-@pytest.mark.parametrize("plan", PLANS)
-def test_an_operator_of_the_backward(plan: str) -> None:
+def an_operator_of_the_backward(plan: str) -> None:
     def act(engine: Engine) -> None:
         spoil(engine, "layers.1.rooted", 0.0)
         step(engine)
@@ -258,6 +254,13 @@ def test_an_operator_of_the_backward(plan: str) -> None:
     assert "made the first infinity, in backward" in text
     assert re.search(r"`\w+` in module `layers.1` .* made the first NaN, in backward", text)
     assert "it reaches the gradient of `layers." in text and "derivative" in text
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("origin", [an_input, a_weight, an_operator_of_the_forward, an_operator_of_the_backward])
+@pytest.mark.parametrize("plan", PLANS)
+def test_it_is_found_under_each_plan(plan: str, origin: Callable[[str], None]) -> None:
+    origin(plan)
 
 
 def test_infinities_of_a_mask_are_no_mistake_until_they_make_nan() -> None:
