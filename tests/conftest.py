@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 
 from tests.preloaded import Preloaded
+from tests.processor_time import ProcessorTime
 
 # Tensors are small and processors few: a process per processor, a thread each, in the commands that tests run too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -33,10 +34,13 @@ MADE = 500_000  # objects that may be cycles nobody holds any more
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the goldens with what the tests find")
+    parser.addoption("--processor-time", action="store_true", help="say what folders and tests take of a processor")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[STARTED], config.stash[LEFT_OUT] = time.monotonic(), 0
+    if config.getoption("--processor-time"):
+        config.pluginmanager.register(ProcessorTime())
     gc.disable()
 
 
