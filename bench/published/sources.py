@@ -32,5 +32,4 @@ SOURCES = {
     "gemma-3-12b": "google/gemma-3-12b-pt",
     # speech
     "whisper-large-v3": "openai/whisper-large-v3",
-    "wav2vec2-large": "facebook/wav2vec2-large-960h-lv60-self",
 }

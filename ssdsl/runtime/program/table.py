@@ -176,7 +176,10 @@ class RoleEntry:
     others: tuple[TensorEntry, ...]
     sites: tuple[Site, ...]
     operators: tuple[FunctionSites, ...]
+<<<<<<< HEAD
     constants: tuple[TensorEntry, ...] = ()
+=======
+>>>>>>> wip-ops
 
     @property
     def weights(self) -> tuple[TensorEntry, ...]:
