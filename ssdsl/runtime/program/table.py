@@ -176,10 +176,7 @@ class RoleEntry:
     others: tuple[TensorEntry, ...]
     sites: tuple[Site, ...]
     operators: tuple[FunctionSites, ...]
-<<<<<<< HEAD
     constants: tuple[TensorEntry, ...] = ()
-=======
->>>>>>> wip-ops
 
     @property
     def weights(self) -> tuple[TensorEntry, ...]:

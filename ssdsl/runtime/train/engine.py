@@ -33,11 +33,7 @@ from ..ranks.world import World
 from ..step.weights import Weights
 from .engine_checkpoints import EngineCheckpoints
 from .failed_step import failed_step
-<<<<<<< HEAD
 from .optimizer import Groups, Make, Optimizer, chosen_weights, stepped
-=======
-from .optimizer import Groups, Make, Optimizer, stepped
->>>>>>> wip-ops
 from .precision import HALF, Scaler
 from .programs import Programs, Variant
 from .step_end import StepEnd, StepOptions
@@ -99,14 +95,11 @@ class Engine:
         """The number of steps, with those that an overflow in float16 has left out: what a loop counts."""
         return self.steps + (self.scaler.skipped if self.scaler is not None else 0)
 
-<<<<<<< HEAD
     @property
     def ran(self) -> Table:
         """The table of the program that ran last: a batch of other sizes than the example's has one of its own."""
         return self._running.table
 
-=======
->>>>>>> wip-ops
     def stop_on(self, *signals: Signals) -> None:
         """Takes signals as a request to stop, as in `engine.stop_on(SIGTERM, SIGUSR1)`: `stopping` is then true after
         the step. A second one ends this rank at once. Raises EngineError outside of the main thread."""
@@ -286,7 +279,6 @@ class Engine:
     ) -> float:
         """One training step on a global batch; its loss, the same number on every rank.
 
-<<<<<<< HEAD
         `batch` has the arguments of the model's forward, the same on every rank, or comes from `engine.loader`; its
         sizes, as the number of samples or the length of sequences, may be others than the example's. `clip` is the
         largest norm of all gradients. Of several losses `loss` names the one of this step, by default it is their sum;
@@ -300,18 +292,6 @@ class Engine:
         made = self.ending.optimizers
         steps = made.asked(optimizer) if update or optimizer is not None or len(made) > 1 else []
         options = StepOptions(clip, update, scale, allow_nan, find_nan, tuple(steps))
-=======
-        `batch` has the arguments of the model's forward, the same on every rank, or comes from `engine.loader`. `clip`
-        is the largest norm of all gradients. With `update=False` the gradients are kept and added to those of the next
-        step; `scale` multiplies the loss before backward (1/4 for the mean of four batches). With `find_nan` gradients
-        and updated weights are checked too, and the error names what made the first number that is not finite: the step
-        runs again, with each operator looked at. Raises EngineError for a batch of other names, sizes or dtypes; for a
-        `clip` that is not positive; and, unless `allow_nan`, for a loss that is not finite: then nothing was updated.
-        """
-        if update:
-            _ = self.optim  # raises if there is none
-        options = StepOptions(clip, update, scale, allow_nan, find_nan)
->>>>>>> wip-ops
         with self.world.enter():
             share, part = self._find(Variant("train", loss=self._known_loss(loss)), batch)
             self._running = share

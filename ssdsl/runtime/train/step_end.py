@@ -5,11 +5,7 @@ norm, skip the step together or not at all, and return the same loss.
 """
 
 import math
-<<<<<<< HEAD
 from collections.abc import Callable, Collection, Iterable
-=======
-from collections.abc import Callable, Iterable
->>>>>>> wip-ops
 from dataclasses import dataclass
 from enum import Enum
 
@@ -36,10 +32,7 @@ class StepOptions:
     scale: float = 1.0
     allow_nan: bool = False
     find_nan: bool = False
-<<<<<<< HEAD
     optimizers: tuple[Optimizer, ...] = ()
-=======
->>>>>>> wip-ops
 
     def __post_init__(self) -> None:
         """Raises EngineError for invalid numbers."""
@@ -81,16 +74,6 @@ class StepEnd:
         self.optimizers = Optimizers()
         self.accumulated: dict[str, torch.Tensor] = {}  # the sums of the gradients of steps without update
         self.loss = 0.0
-<<<<<<< HEAD
-=======
-
-    @property
-    def optimizer(self) -> Optimizer:
-        """The optimizer. Raises EngineError if none was made."""
-        if self.made is None:
-            raise EngineError("the engine has no optimizer", "make one: `engine.optimizer(torch.optim.AdamW, lr=1e-3)`")
-        return self.made
->>>>>>> wip-ops
 
     @property
     def loss_scale(self) -> float:
@@ -124,11 +107,7 @@ class StepEnd:
             self.scaler.skips |= overflowed
         is_left_out = self.scaler is not None and self.scaler.skips
         if is_left_out or self.not_finite is not None:
-<<<<<<< HEAD
             self._forget(gradients)
-=======
-            self.accumulated = {}
->>>>>>> wip-ops
         elif not self.options.update:
             self.accumulated |= {w.name: g for w, g in gradients}
         else:
