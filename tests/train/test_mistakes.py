@@ -301,6 +301,11 @@ def test_a_compiled_program_says_which_outputs_it_does_not_have(
     assert programs.other("evaluate", (), "", ("logits",)) is has
     with pytest.raises(EngineError, match="does not return `hidden` \\(it returns its loss, logits\\)"):
         programs.other("evaluate", (), "", ("logits", "hidden"))
+    with pytest.raises(EngineError, match="a compiled program is for batches of one size"):
+        programs.other("evaluate", (("seq", 3),), "seq = 3", None)
+    table.returned = []
+    with pytest.raises(EngineError, match=r"(?s)returns its loss alone.*--output logits"):
+        programs.other("evaluate", (), "", None)
 
 
 # -- the beginning and the end -----------------------------------------------------------------------------------------
