@@ -301,6 +301,11 @@ def test_a_compiled_program_says_which_outputs_it_does_not_have(
     assert programs.other(Variant("evaluate", outputs=("logits",)), "") is has
     with pytest.raises(EngineError, match="does not return `hidden` \\(it returns its loss, logits\\)"):
         programs.other(Variant("evaluate", outputs=("logits", "hidden")), "")
+    with pytest.raises(EngineError, match="a compiled program is for batches of one size"):
+        programs.other(Variant("evaluate", sizes=(("seq", 3),)), "seq = 3")
+    table.returned = []
+    with pytest.raises(EngineError, match=r"(?s)returns its loss alone.*--output logits"):
+        programs.other(Variant("evaluate", outputs=None), "")
 
 
 # -- the beginning and the end -----------------------------------------------------------------------------------------

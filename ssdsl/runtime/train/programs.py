@@ -75,6 +75,11 @@ class InFolder:
         if not (folder / "program.json").exists():
             raise EngineError(f"`{self.folder}` has no program for this ({variant.kind})", "compile it again")
         program = CompiledProgram.read(folder, self.folder)
+        if outputs is None and not program.table.returned:
+            raise EngineError(
+                f"the program in `{folder}` returns its loss alone",
+                "compile it with the outputs that it is to return: `ssdsl compile ... --output logits`",
+            )
         has = [output.name for output in program.table.outputs]
         held = [leaf for leaf in program.table.returned if leaf.is_tensor]
         if lacking := [name for name in variant.outputs or () if not any(leaf.is_in(name) for leaf in held)]:
