@@ -57,7 +57,8 @@ class ReduceScatter(_Along):
 
 class AllToAll(_Along):
     """Shard -> Shard of another digit: `target` is where the digit that is cut out lies in the tensor before, `source`
-    where the digit that is put back lies in the tensor after."""
+    where the digit that is put back lies in the tensor after. Along several axes at once the digits are those of all
+    their devices, numbered with the last axis innermost."""
 
     kind = "all_to_all"
 

@@ -286,6 +286,12 @@ def experts() -> Given:
     return Experts(), {"x": torch.randn(4, 4, 8)}, {"x": ("batch", "seq", "width")}
 
 
+def many_experts() -> Given:
+    """Two megabytes of rows: sending them takes longer than beginning to send."""
+    torch.manual_seed(0)
+    return Experts(), {"x": torch.zeros(256, 256, 8)}, {"x": ("batch", "seq", "width")}
+
+
 class TwoRouters(nn.Module):
     """Two mixtures see the same tokens, and send them elsewhere."""
 

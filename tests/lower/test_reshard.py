@@ -287,8 +287,15 @@ def edge_cost(before: Layout, after: Layout, axes: Axes, shape: Shape, link: Lin
     size = 4 * shape.local(before.shards()).numel
     if changes and all((a, b) == (PARTIAL, REPLICATE) for a, b, _ in changes):
         return link.collective_time("all_reduce", size, math.prod(n for _, _, n in changes))
-    if len(changes) != 1:
-        return 0.0 if not changes else math.inf
+    if len(changes) > 1:
+        own, wanted = (as_one([change[side] for change in changes]) for side in (0, 1))
+        digits = [d for d in (*before.shards(), wanted) if own and wanted and d.factor == wanted.factor]
+        if own is None or wanted is None or not nests(tuple(digits), shape.factors[wanted.factor]):
+            return math.inf
+        n = math.prod(n for _, _, n in changes)
+        return link.collective_time("all_to_all", size * n, n)
+    if not changes:
+        return 0.0
     ((a, b, n),) = changes
     if a is REPLICATE:
         return 1e-9
@@ -300,6 +307,14 @@ def edge_cost(before: Layout, after: Layout, axes: Axes, shape: Shape, link: Lin
     if b is PARTIAL or not nests(tuple(same), shape.factors[b.factor]):
         return math.inf
     return link.collective_time("all_to_all", size * n, n)
+
+
+def as_one(places: list) -> Shard | None:
+    """The digit of all devices of some axes, numbered row by row; None if they have none together."""
+    if not all(isinstance(p, Shard) for p in places) or len({p.factor for p in places}) > 1:
+        return None
+    steps = [outer.stride == inner.stride * inner.parts for outer, inner in itertools.pairwise(places)]
+    return Shard(places[0].factor, places[-1].stride, math.prod(p.parts for p in places)) if all(steps) else None
 
 
 def path_cost(steps: tuple[Step, ...], before: Layout, axes: Axes, shape: Shape, link: Link) -> float:
@@ -380,6 +395,7 @@ ROW, COLUMN = Shard(0, 128, 2), Shard(2, 128, 2)
         ([REPLICATE, REPLICATE], [REPLICATE, PARTIAL], ["keep_first(tp)"]),
         ([PARTIAL, COLUMN], [PARTIAL, ROW], ["all_to_all(tp, (1, 3), (0, 1))"]),
         ([ROW, COLUMN], [ROW, COLUMN], []),
+        ([ROW, Shard(0, 64, 2)], [COLUMN, Shard(2, 64, 2)], ["all_to_all(dp_tp, (0, 1), (1, 3))"]),
     ],
 )
 def test_textbook(before: list, after: list, text: list[str]) -> None:

@@ -51,9 +51,9 @@ class Net(nn.Module):
         return self.head(x + self.mixture(x)).square().mean()
 
 
-def _given(**options: object) -> Given:
+def _given(batch: int = 8, seq: int = 4, **options: object) -> Given:
     torch.manual_seed(0)
-    return Net(**options), {"x": torch.randn(8, 4, WIDTH)}, {"x": ("batch", "seq", "width")}
+    return Net(**options), {"x": torch.randn(batch, seq, WIDTH)}, {"x": ("batch", "seq", "width")}
 
 
 def one() -> Given:
@@ -77,3 +77,8 @@ def idle_device() -> Given:
 def dropped() -> Given:
     """Each expert has room for five tokens of the batch's 32."""
     return _given(capacity=5)
+
+
+def many() -> Given:
+    """Two megabytes of rows, whose time to travel is not latency alone."""
+    return _given(256, 256)

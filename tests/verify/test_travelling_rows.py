@@ -109,6 +109,17 @@ def test_rows_come_back_as_they_went(model: str, plan: str) -> None:
     assert [type(s) for s in steps if isinstance(s, AllToAll)] == [AllToAll] * 4 * axes  # there and back, and gradients
 
 
+@pytest.mark.parametrize(("plan", "axes"), [("two_axes", [("a", "b")] * 4), ("two_axes_turned", [*"aabbaabb"])])
+def test_many_rows_travel_over_two_axes_at_once(plan: str, axes: list[tuple[str, ...]]) -> None:
+    """If the numbers of devices and of parts agree. One all_to_all over both axes sends fewer bytes than one over each
+    axis, but has more rounds, so few rows travel along one axis after the other."""
+    loaded, graph = captured(f"{MIXTURES}:many")
+    outcome = try_plan(loaded, graph, text_of(plan), Training(2, lr=0.05))
+    assert outcome.kind == "equal", outcome.text
+    steps = [s for i in moved(compiled("many", plan)) for s in (*i.forward, *i.backward)]
+    assert [s.axes for s in steps] == [tuple(names) for names in axes]
+
+
 def test_rows_travel_in_a_pipeline_whose_backward_comes_in_halves() -> None:
     loaded, graph = captured(f"{MIXTURES}:two")
     outcome = try_plan(loaded, graph, PIPELINE, Training(2, lr=0.05))
@@ -146,7 +157,14 @@ def test_the_tokens_of_another_batch_are_cut_less() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "plan"), [("two", "over_data"), ("two", "own_inside"), ("two", "tokens"), ("dropped", "both_around")]
+    ("model", "plan"),
+    [
+        ("two", "over_data"),
+        ("two", "own_inside"),
+        ("two", "tokens"),
+        ("dropped", "both_around"),
+        ("many", "two_axes"),
+    ],
 )
 def test_wrong_programs_of_rows_that_travel_are_refuted(model: str, plan: str) -> None:
     """Numbers of the other end, of nothing, of another router; steps that are left out, or lead elsewhere."""

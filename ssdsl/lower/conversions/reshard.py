@@ -118,6 +118,19 @@ def _edges(
                 seconds = cost("exchange", found.elements, ranks, *over) if moves else LOCAL_COST
                 yield _Edge(found, layout.replacing_all(over, places), seconds)
 
+    for over in _joint(layout):
+        own, others, ranks = _together(layout, over), _besides(layout, over), math.prod(axes[a][1] for a in over)
+        whole = size(others)
+        for end in (before, after):
+            wanted = _together(end, over)
+            if own is None or wanted is None or own == wanted or not is_apart(own, others, shape):
+                continue
+            if _fits(wanted, (*others, own), shape):
+                cuts = cut(shape, own, (*others, wanted)), cut(shape, wanted, (*others, own))
+                step = AllToAll(tuple(axes[a][0] for a in over), whole // ranks, *cuts)
+                places = tuple(end.places[a] for a in over)
+                yield _Edge(step, layout.replacing_all(over, places), cost("all_to_all", whole, ranks, *over))
+
     for a, place in enumerate(layout.places):
         name, ranks = axes[a]
         others = _besides(layout, (a,))
@@ -158,6 +171,35 @@ def _edges(
 def _with_regions(*layouts: Layout) -> Iterable[tuple[tuple[int, ...], int]]:
     """The axes whose devices together have regions in one of the layouts, with the factor that is cut."""
     return dict.fromkeys((layout.axes_of(s), s.factor) for layout in layouts for s in layout.shards() if s.at)
+
+
+def _joint(layout: Layout) -> Iterator[tuple[int, ...]]:
+    """Yields the groups of several axes whose plain digits are together one digit."""
+    cutting = [a for a, p in enumerate(layout.places) if isinstance(p, Shard) and p.at is None]
+    groups = (over for n in range(2, len(cutting) + 1) for over in itertools.combinations(cutting, n))
+    yield from (over for over in groups if _together(layout, over) is not None)
+
+
+def _together(layout: Layout, over: tuple[int, ...]) -> Shard | None:
+    """The digit of the devices along several axes, numbered with the last axis innermost; None if they have none.
+
+    >>> _together(Layout((Shard(0, 4, 2), Shard(0, 2, 2))), (0, 1))  # 8 = a 2 · b 2 · 2
+    Shard(factor=0, stride=2, parts=4, at=None)
+    >>> _together(Layout((Shard(0, 2, 2), Shard(0, 4, 2))), (0, 1)) is None  # b · a
+    True
+    """
+    found: Shard | None = None
+    for axis in reversed(over):
+        place = layout.places[axis]
+        if not isinstance(place, Shard) or place.at is not None:
+            return None
+        if found is None:
+            found = place
+        elif place.factor == found.factor and place.stride == found.stride * found.parts:
+            found = Shard(found.factor, found.stride, found.parts * place.parts)
+        else:
+            return None
+    return found
 
 
 def _along(layout: Layout, over: tuple[int, ...], factor: int | None = None) -> tuple[Placement, ...] | None:

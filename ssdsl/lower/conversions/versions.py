@@ -146,9 +146,9 @@ class Within:
     # -- other layouts -----------------------------------------------------------------------------------------------
 
     def _one_by_one(self, var: Var, need: Need) -> Iterator[Need]:
-        """Yields the needs to meet in turn, the given one last. Only rows with their experts need several: they move
-        along one axis of the devices after the other."""
-        if slots_of(self.value) is not None:
+        """Yields the needs to meet in turn, the given one last. Only rows with their experts need several: where one
+        all_to_all does not take them there over all axes at once, they move along one axis after the other."""
+        if slots_of(self.value) is not None and not self._moves_once(var, need):
             have, want = var.type.layout, need.type.layout
             moving = [a for a, p in enumerate(have.places) if p != want.places[a] and _cuts_rows(p, need.shape)]
             for axis in moving[:-1]:
@@ -162,6 +162,15 @@ class Within:
                         gradient = replace(gradient, layout=gradient.layout.replacing(later, place))
                 yield replace(need, type=replace(need.type, layout=have), gradient=gradient)
         yield need
+
+    def _moves_once(self, var: Var, need: Need) -> bool:
+        """Whether rows get to a need, and their gradient back, in one step each. Their numbers are known at its two
+        ends alone."""
+        gradient = None
+        if var.gradient is not None and need.gradient is not None:
+            gradient = replace(var.gradient, layout=need.gradient.layout)
+        steps = self._paths(var, need.shape, need.type.layout, gradient)
+        return all(sum(any(c.dim == 0 for c in cuts_of(step)) for step in one) <= 1 for one in steps)
 
     def _resharded(self, var: Var, need: Need) -> Var:
         """The version in the need's layout, whose gradient comes in the layout of the need's gradient. Layouts are
@@ -235,15 +244,21 @@ class Within:
 
     def _reshard(self, var: Var, shape: Shape, layout: Layout, gradient: Type | None) -> Conversion:
         """A version in another layout, whose gradient, if it has one, is of this type."""
+        forward, backward = self._paths(var, shape, layout, gradient)
+        result = self.version(shape, replace(var.type, layout=layout), gradient)
+        return Conversion(var.name, result, forward, backward)
+
+    def _paths(
+        self, var: Var, shape: Shape, layout: Layout, gradient: Type | None
+    ) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+        """The steps to another layout, and those of a gradient of this type back."""
         common = tuple(s for _, s in var.type.time)
         part = shape.local(common)
         forward = self._steps(inside(var.type.layout, common), inside(layout, common), part)
-        backward: tuple[Step, ...] = ()
-        if gradient is not None and var.gradient is not None:
-            produced, returned = inside(gradient.layout, common), inside(var.gradient.layout, common)
-            backward = self._steps(produced, returned, part, sums=True)
-        result = self.version(shape, replace(var.type, layout=layout), gradient)
-        return Conversion(var.name, result, forward, backward)
+        if gradient is None or var.gradient is None:
+            return forward, ()
+        produced, returned = inside(gradient.layout, common), inside(var.gradient.layout, common)
+        return forward, self._steps(produced, returned, part, sums=True)
 
     def _steps(self, before: Layout, after: Layout, shape: Shape, *, sums: bool = False) -> tuple[Step, ...]:
         submesh, itemsize = self.segment.submesh, self.value.itemsize

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import assert_never
 
@@ -67,9 +68,11 @@ def _after(step: Step, local: Local, shape: Factors, sizes: dict[str, int], *, i
             result = _narrowed(step, over, tuple(sizes[a] for a in step.axes), local, shape)
             _payload(step, shape, local)
         case AllToAll():
-            axis = _one(over)
-            digit = local.part(axis, Rule.STEP)
-            result = local.freeing(axis).fixing(axis, _cut_out(step.target, sizes[axis.name], local, shape))
+            counts = tuple(sizes[a] for a in step.axes)
+            digit = _joined([local.part(axis, Rule.STEP) for axis in over])
+            result, new = local, _cut_out(step.target, math.prod(counts), local, shape)
+            for axis, own in zip(over, _divided(new, counts), strict=True):
+                result = result.freeing(axis).fixing(axis, own)
             _is_there(digit, result, shape, step.source)
             _payload(step, shape, local)
         case Exchange():
@@ -159,6 +162,27 @@ def _regions(place: Cut, parts: int, local: Local, shape: Factors) -> tuple[Digi
     if digit.at is None or digit.parts != parts:
         raise Wrong(Rule.CUT, f"regions of {parts} parts", place)
     return digit, [covered(runs) for runs in digit.at]
+
+
+def _joined(digits: Sequence[Digit]) -> Digit:
+    """The digit of the devices of several axes, numbered with the last axis innermost. Raises Wrong if their digits are
+    not one."""
+    *outer, found = digits
+    for digit in reversed(outer):
+        if (digit.factor, digit.stride) != (found.factor, found.stride * found.parts) or digit.at or found.at:
+            raise Wrong(Rule.STEP, "parts that are one digit of all axes", f"{digit} and {found}")
+        found = Digit(found.factor, found.stride, found.parts * digit.parts)
+    return found
+
+
+def _divided(digit: Digit, counts: tuple[int, ...]) -> Iterator[Digit]:
+    """The digit of each of several axes, the last one innermost, in place of one digit of all of them. Raises Wrong for
+    regions."""
+    if len(counts) > 1 and digit.at is not None:
+        raise Wrong(Rule.CUT, "equal parts", digit)
+    for number, count in enumerate(counts):
+        inner = math.prod(counts[number + 1 :])
+        yield digit if len(counts) == 1 else Digit(digit.factor, digit.stride * inner, count)
 
 
 def _one(over: Over) -> Coordinate:
