@@ -75,7 +75,7 @@ class InFolder:
         if not (folder / "program.json").exists():
             raise EngineError(f"`{self.folder}` has no program for this ({variant.kind})", "compile it again")
         program = CompiledProgram.read(folder, self.folder)
-        if outputs is None and not program.table.returned:
+        if variant.outputs is None and not program.table.returned:
             raise EngineError(
                 f"the program in `{folder}` returns its loss alone",
                 "compile it with the outputs that it is to return: `ssdsl compile ... --output logits`",
