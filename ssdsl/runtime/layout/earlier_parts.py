@@ -3,7 +3,8 @@
 The parts are kept once, however many later ones read them: autograd saves the parts in place of the joined tensor, and
 backward joins them again.
 
->>> extend((torch.tensor([1]), torch.tensor([2, 3])), torch.tensor([4]), dim=0).tolist()
+>>> with torch.no_grad():
+...     extend((torch.tensor([1]), torch.tensor([2, 3])), torch.tensor([4]), dim=0).tolist()
 [1, 2, 3, 4]
 """
 
@@ -65,6 +66,8 @@ def extend(earlier: Sequence[torch.Tensor], x: torch.Tensor, dim: int, outer: in
     if not earlier:
         return x
     parts = *earlier, x
-    if torch.is_grad_enabled() and any(p.requires_grad for p in parts):
+    if not torch.is_grad_enabled():
+        return joined(parts, dim, outer)
+    if any(p.requires_grad for p in parts):
         return _Extend.apply(dim, outer, *parts)  # type: ignore[no-any-return, no-untyped-call]
     return _Parts.of(parts, dim, outer).noted()
