@@ -2,6 +2,7 @@
 as its text says."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,7 +59,9 @@ def graph_of(name: str) -> Graph:
 
 @pytest.mark.parametrize("name", ZOO)
 def test_the_captured_graphs_are_the_goldens(name: str, golden: Callable[[Path, str], None]) -> None:
-    golden(Path(__file__).parent / "graphs" / f"{name}.graph", graph_text(graph_of(name)))
+    """But for the last digits of numbers that were drawn, which differ between processors."""
+    text = re.sub(r"^(stored .* = torch\.float.*) sha256 \w+$", r"\1", graph_text(graph_of(name)), flags=re.M)
+    golden(Path(__file__).parent / "graphs" / f"{name}.graph", text)
 
 
 @pytest.mark.parametrize(

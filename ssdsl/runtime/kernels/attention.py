@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from ..layout.regions import Regions, Run, Runs, length
-from ..ranks.world import Group, here
+from ..ranks.world import Group, note_source
 from .own_gradient import Gradients, with_gradient
 from .softmax_and_max import widened
 from .windows import Part
@@ -57,7 +57,7 @@ def _lower_right(queries: int, keys: int, query: torch.Tensor) -> torch.Tensor:
     if query.device.type == "cpu":
         source = _LowerRight(queries, keys, query.dtype)
         mask = source.made_again()
-        here().gathered.note(mask, source)
+        note_source(mask, source)
         return mask
     from torch.nn.attention.bias import causal_lower_right  # imports torch's compiler, 70 MB
 

@@ -3,8 +3,7 @@
 The parts are kept once, however many later ones read them: autograd saves the parts in place of the joined tensor, and
 backward joins them again.
 
->>> with torch.no_grad():
-...     extend((torch.tensor([1]), torch.tensor([2, 3])), torch.tensor([4]), dim=0).tolist()
+>>> extend((torch.tensor([1]), torch.tensor([2, 3])), torch.tensor([4]), dim=0).tolist()
 [1, 2, 3, 4]
 """
 
@@ -14,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..ranks.world import here
+from ..ranks.world import note_source
 from .cut import joined, take
 from .regions import parts_of
 
@@ -36,7 +35,7 @@ class _Parts:
     def noted(self) -> torch.Tensor:
         """The parts joined; autograd keeps the parts in its place."""
         y = joined(self.parts, self.dim, self.outer)
-        here().gathered.note(y, self)
+        note_source(y, self)
         return y
 
     def made_again(self) -> torch.Tensor:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..step.regather import Gathered
+from ..step.regather import Gathered, MemorySource
 from .control import Control
 from .mesh import RankMesh
 from .tracer import Tracer
@@ -199,6 +199,13 @@ _here: ContextVar[World] = ContextVar("the rank of this thread")
 def here() -> World:
     """The rank as which this thread runs."""
     return _here.get()
+
+
+def note_source(x: torch.Tensor, source: MemorySource) -> None:
+    """Records the source from which the rank's backward makes a tensor again; nothing outside of a rank."""
+    world = _here.get(None)
+    if world is not None:
+        world.gathered.note(x, source)
 
 
 def group(mesh: str, *axes: str) -> Group:
