@@ -5,11 +5,7 @@ for batch in engine.loader(dataset, batch_size=64, shuffle=True):
     loss = engine.step(batch, clip=1.0)
 """
 
-import difflib
-import json
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from signal import Signals
@@ -17,14 +13,13 @@ from typing import Any
 
 import torch
 
-from ..data.batch import Batch, Tensors, another_batch, compare, mark_of, named
+from ..data.batch import Batch
 from ..data.checked_batch import CheckedBatch
 from ..data.loader import Loader, loader_options
 from ..errors import EngineError
 from ..layout.cut import Piece
 from ..layout.parts import LocalTensor, ReplicaOwners, local_tensors, pieces_of
 from ..profile.recorder import Recorder
-from ..program.program import CompiledProgram
 from ..program.rank_program import Gather, RankProgram
 from ..program.returned import part_of, rebuilt
 from ..program.table import Table
@@ -36,6 +31,7 @@ from .failed_step import failed_step
 from .optimizer import Groups, Make, Optimizer, chosen_weights, stepped
 from .precision import HALF, Scaler
 from .programs import Programs, Variant
+from .rank_programs import RankPrograms
 from .step_end import StepEnd, StepOptions
 
 
@@ -68,17 +64,10 @@ class Engine:
             masters = programs.state if half is not None else None
             scaler = Scaler() if half is torch.float16 else None
             self.ending = StepEnd(stepped(self.weights.flats, self.held(), masters), self.control, scaler)
-            self.training = self._running = self._share(programs.training)
-        self._others: dict[Variant, RankProgram] = {}
+            made = RankPrograms(programs, world, device, self.weights, self.ending, lambda: self.micro_steps)
+        self.rank_programs, self.training = made, made.training
         self._checkpoints = EngineCheckpoints(self, background)
-        self._compared = False  # whether the ranks have compared their inputs
         self.since = "since before the first step"  # when a weight that is not finite may have become so
-
-    def _share(self, program: Any) -> RankProgram:
-        join_world(program.table, self.world)
-        share = RankProgram(program, self.world, self.device, self.weights, self.programs.state)
-        share.runner.updated = lambda: self.ending(share)
-        return share
 
     @property
     def rank(self) -> int:
@@ -98,7 +87,7 @@ class Engine:
     @property
     def ran(self) -> Table:
         """The table of the program that ran last: a batch of other sizes than the example's has one of its own."""
-        return self._running.table
+        return self.rank_programs.running.table
 
     def stop_on(self, *signals: Signals) -> None:
         """Takes signals as a request to stop, as in `engine.stop_on(SIGTERM, SIGUSR1)`: `stopping` is then true after
@@ -136,7 +125,7 @@ class Engine:
         """
         with self.world.enter():
             own = self.tensors()
-            with self._together():
+            with self.rank_programs.together():
                 self._check_put(tensors, own)
             for name, held in own.items():
                 if name in tensors:
@@ -195,7 +184,7 @@ class Engine:
         for name, first in self.programs.state.aliases.items():
             if first in names:
                 names[first].append(name)
-        with self._together():
+        with self.rank_programs.together():
             sparse = self.table.sparse
             mine = chosen_weights(names, weights)
             made = Optimizer(make, self.ending.weights, mine, groups, options, sparse)
@@ -223,45 +212,15 @@ class Engine:
         options = loader_options(options)
         made = Loader(
             dataset,
-            self._share_for(wanted).feed,
+            self.rank_programs.of(wanted).feed,
             self.control,
-            feeds=lambda sizes: self._share_for(replace(wanted, sizes=sizes)).feed,
+            feeds=lambda sizes: self.rank_programs.of(replace(wanted, sizes=sizes)).feed,
             batch_size=batch_size,
             **options,
         )
         made.prepare()
         self._checkpoints.loaders.append(made)
         return made
-
-    def _share_for(self, variant: Variant) -> RankProgram:
-        """This rank's program for a variant, compiled when it is first needed."""
-        if variant == Variant("train"):
-            return self.training
-        if variant not in self._others:
-            with self.world.enter():
-                share = self._share(self._other(variant))
-                if variant.kind == "train":
-                    with self._together():
-                        share.check_fits(self.training)
-            self._others[variant] = share
-        return self._others[variant]
-
-    def _other(self, variant: Variant) -> CompiledProgram:
-        """A program other than that of training; if it is for batches of other sizes, its errors say so."""
-        described = self.training.feed.described(variant.sizes)
-        try:
-            return self.programs.other(variant, described)
-        except EngineError as error:
-            if not variant.sizes:
-                raise
-            reason = f"there is no program for {described}: {error.reason}"
-            change = error.help or "leave such batches out, or pad them to the example's sizes"
-            raise EngineError(reason, change) from error
-
-    def shares(self) -> Iterator[RankProgram]:
-        """All programs of this rank."""
-        yield self.training
-        yield from self._others.values()
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
@@ -293,8 +252,8 @@ class Engine:
         steps = made.asked(optimizer) if update or optimizer is not None or len(made) > 1 else []
         options = StepOptions(clip, update, scale, allow_nan, find_nan, tuple(steps))
         with self.world.enter():
-            share, part = self._find(Variant("train", loss=self._known_loss(loss)), batch)
-            self._running = share
+            share, part = self.rank_programs.find(Variant("train", loss=self.rank_programs.known_loss(loss)), batch)
+            self.rank_programs.running = share
             self.ending.options = options
             scale = self.ending.loss_scale
             share.run(part, self.seed, self.micro_steps, scale)
@@ -317,63 +276,6 @@ class Engine:
             self._checkpoints.note(batch)
         return self.ending.loss
 
-    def _known_loss(self, name: str | None) -> str | None:
-        """The name of one of several losses, or None for their sum. Raises EngineError for another name."""
-        known = self.programs.losses
-        if name is None or name in known:
-            return name
-        if not known:
-            change = 'name the losses when the engine is made: `ssdsl.engine(..., loss=("critic", "generator"))`'
-            raise EngineError(f"there is no loss `{name}`: the model has one loss", change)
-        close = difflib.get_close_matches(name, known, 1)
-        meant = f"did you mean `{close[0]}`? " if close else ""
-        raise EngineError(f"there is no loss `{name}`", f"{meant}the losses are {', '.join(known)}")
-
-    def _find(self, variant: Variant, batch: Batch) -> tuple[RankProgram, Tensors]:
-        """The program of a variant for a batch, and this rank's part of the batch."""
-        if isinstance(batch, CheckedBatch):  # the loader has checked it, on all ranks
-            share = self._share_for(replace(variant, sizes=self.training.feed.differing(batch.feed.sizes)))
-            batch.check()
-            if share.feed is batch.feed:
-                return share, batch.part_for(share.feed)
-            with self._together():  # this program may need other parts, which some ranks load now
-                return share, batch.part_for(share.feed)
-        whole: Tensors = {}
-        feed = self.training.feed
-        sizes, error = dict(feed.sizes), None
-        try:
-            whole = feed.cast(named(batch, [*feed.shapes]))
-            sizes = feed.sizes_of(whole)
-            if empty := [axis for axis, n in sizes.items() if not n]:
-                what = "samples" if empty[0] == feed.batch else f"`{empty[0]}`"
-                raise EngineError(f"the batch has no {what}", "leave out batches that are empty")
-        except EngineError as found:
-            error = str(found)
-        self._agree(sizes, mark_of(whole) if error is None else 0, error)
-        if not self._compared:
-            self._compared = True
-            compare(whole, self.control)
-        share = self._share_for(replace(variant, sizes=feed.differing(sizes)))
-        return share, {name: piece.of(whole[name]) for name, piece in share.inputs.items()}
-
-    def _agree(self, sizes: dict[str, int], mark: int, error: str | None) -> None:
-        """Raises EngineError on all ranks if one has an error, or another batch: of other sizes, or with another
-        mark."""
-        self._running.runner.doing = f"the start of step {self.micro_steps}"
-        mine = json.dumps([sizes, mark]).encode()
-        if self.control.vote(error, alike=zlib.crc32(mine)):
-            return
-        feed, told = self.training.feed, [json.loads(text) for text in self.control.all_gather(mine)]
-        first, its = told[0]
-        for rank, (given, other) in enumerate(told):
-            if given != first:
-                axes = [axis for axis in first if given[axis] != first[axis]]
-                here, there = (feed.described(tuple((a, n[a]) for a in axes)) for n in (given, first))
-                reason = f"rank {rank} was given {here}, and rank 0 {there}"
-                raise EngineError(reason, "give all ranks the same global batch")
-            if other != its:
-                raise another_batch(rank)
-
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
     def evaluate(self, batches: Batch | Iterable[Batch], *, loss: str | None = None) -> float:
@@ -384,7 +286,7 @@ class Engine:
         """
         total, samples = 0.0, 0
         for batch in self._many(batches):
-            share = self._evaluated(Variant("evaluate", loss=self._known_loss(loss)), batch)
+            share = self._evaluated(Variant("evaluate", loss=self.rank_programs.known_loss(loss)), batch)
             (mean,) = self.control.sum([share.loss()])
             total, samples = total + mean * share.feed.samples, samples + share.feed.samples
         if not samples:
@@ -397,7 +299,7 @@ class Engine:
             return [batches]
         if isinstance(batches, list | tuple) and len(self.table.inputs) > 1:
             return [batches] if any(isinstance(one, torch.Tensor) for one in batches) else batches
-        with self._together():
+        with self.rank_programs.together():
             if not isinstance(batches, Iterable):
                 raise EngineError(f"what is to be evaluated is {batches!r}", "give a batch, several, or a loader")
         return batches
@@ -425,8 +327,8 @@ class Engine:
 
     def _evaluated(self, variant: Variant, batch: Batch) -> RankProgram:
         with self.world.enter():
-            share, part = self._find(variant, batch)
-            self._running = share
+            share, part = self.rank_programs.find(variant, batch)
+            self.rank_programs.running = share
             with self.world.uncounted():
                 share.run(part, self.seed, self.micro_steps)
         return share
@@ -479,13 +381,6 @@ class Engine:
 
     # -- what ranks do together ----------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _together(self) -> Iterator[None]:
-        """A context: an error of one rank inside it is raised on all ranks."""
-        self._running.runner.doing = f"the start of step {self.micro_steps}"
-        with self.control.together():
-            yield
-
     def watch_gradients(self, watch: Callable[[], None]) -> None:
         """Calls `watch` in each step, when the gradients are complete and the optimizer has not stepped yet."""
         self.ending.watch = watch
@@ -499,11 +394,11 @@ class Engine:
 
     def now(self) -> tuple[int, str]:
         """The current step and task; called by another thread."""
-        return self.micro_steps, self._running.runner.doing or "its training script"
+        return self.micro_steps, self.rank_programs.running.runner.doing or "its training script"
 
     def waits(self) -> str:
         """The communication for which this rank waits, with the plan's line; "" if none. Called by another thread."""
-        return self._running.waits() or ("a vote of all ranks" if self.control.waits else "")
+        return self.rank_programs.running.waits() or ("a vote of all ranks" if self.control.waits else "")
 
 
 def _placed(

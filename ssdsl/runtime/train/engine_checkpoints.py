@@ -119,7 +119,7 @@ class EngineCheckpoints:
         """Gives tensors that no role uses other numbers, and computes the constants that depend on them."""
         state = self.engine.programs.state
         state.tensors = {**state.tensors, **untrained}
-        for share in self.engine.shares():
+        for share in self.engine.rank_programs.all():
             share.take_constants(state)
 
     def resume(self, folder: str | Path) -> dict[str, Any] | None:
