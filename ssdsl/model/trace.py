@@ -41,10 +41,9 @@ def capture(model: Model) -> Graph:
     check_lookups(captured)
     drawn = explicit_draws(captured, model.generator)
     calls = without_unread(expand_last(flag_causal(leave_unsorted(normalise(drawn)))))
-    constant, data = stages(calls)
-    calls = copy_known(calls, constant | data)
-    calls = discover(calls, constant)
+    calls = discover(calls, stages(calls)[0])
     constant, data = stages(calls)  # experiments may add calls
+    calls = copy_known(calls, constant | data)
     found = analyse(calls, constant)
     merge_positions(calls, found)
     graph = observed(_Builder(model, calls, found, constant, data).graph())

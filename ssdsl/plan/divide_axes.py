@@ -21,7 +21,7 @@ from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import PlanError
 
 
-class Place(NamedTuple):
+class AxisPlace(NamedTuple):
     """An axis of a mesh, by the names of both."""
 
     mesh: str
@@ -39,23 +39,23 @@ class Short(Record):
         return f"`{self.dim}` = {self.positions}"
 
 
-Divided = Mapping[Place, DividedAxis]
+Divided = Mapping[AxisPlace, DividedAxis]
 Ends = dict[int, tuple[Operator, Index]]  # the strides at which digits of an axis begin or end, and the first to do so
 
 
 def divide_axes(plan: Plan) -> Plan:
     """The plan with several axes in place of one whose digits are cut. Raises PlanError."""
-    cuts: dict[Place, Ends] = {}
+    cuts: dict[AxisPlace, Ends] = {}
     for mesh, operator, index in _digits(plan):
         assert index.digit is not None
         ends = index.digit.stride, index.digit.stride * index.count
-        found = cuts.setdefault(Place(mesh, index.name), {})
+        found = cuts.setdefault(AxisPlace(mesh, index.name), {})
         found |= {end: (operator, index) for end in ends if end not in found}
     if not cuts:
         return plan
     taken = {axis for mesh in plan.meshes for axis, _ in mesh.axes}
     taken |= {index.name for record in plan.operators.values() for index in record.indices}
-    sizes = {Place(mesh.name, axis): size for mesh in plan.meshes for axis, size in mesh.axes}
+    sizes = {AxisPlace(mesh.name, axis): size for mesh in plan.meshes for axis, size in mesh.axes}
     divided = {place: _divided(place, sizes[place], ends, taken) for place, ends in cuts.items()}
     return replace(
         plan,
@@ -92,7 +92,7 @@ def _in_time(operator: Operator, index: Index) -> DoesNotDivide:
     return DoesNotDivide(index.span, dim.name, division, (), dim.size, dim.size, (operator.module,), has_others=False)
 
 
-def _divided(place: Place, size: int, cuts: Ends, taken: set[str]) -> DividedAxis:
+def _divided(place: AxisPlace, size: int, cuts: Ends, taken: set[str]) -> DividedAxis:
     """The axes in place of one: between each two of the places at which digits begin or end. Raises PlanError where one
     of these does not divide the next: then no order of axes has both digits."""
     ends = sorted({1, size, *cuts})
@@ -123,14 +123,14 @@ def _spellings(name: str) -> Iterator[str]:
 
 def _axes(mesh: Mesh, divided: Divided) -> Iterator[tuple[str, int]]:
     for name, size in mesh.axes:
-        found = divided.get(Place(mesh.name, name))
+        found = divided.get(AxisPlace(mesh.name, name))
         yield from ((name, size),) if found is None else found.axes
 
 
 def _names(axes: Iterable[str], meshes: Sequence[Mesh], divided: Divided) -> Iterator[str]:
     """The axes of state in parts: those of each mesh that has them."""
     for axis in axes:
-        found = (divided.get(Place(mesh.name, axis)) for mesh in meshes if axis in dict(mesh.axes))
+        found = (divided.get(AxisPlace(mesh.name, axis)) for mesh in meshes if axis in dict(mesh.axes))
         names = ((axis,) if one is None else tuple(name for name, _ in one.axes) for one in found)
         yield from dict.fromkeys(name for those in names for name in those)
 
@@ -158,7 +158,7 @@ def _record(record: OpPlan, meshes: Sequence[Mesh], divided: Divided) -> OpPlan:
 def _changed(indices: Iterable[Index], meshes: Sequence[Mesh], divided: Divided) -> Iterator[Index]:
     """The indices of an operator that runs on these meshes. It loses one whose axis they have in different forms."""
     for index in indices:
-        ways = [divided.get(Place(mesh.name, index.name)) for mesh in meshes if index.name in dict(mesh.axes)]
+        ways = [divided.get(AxisPlace(mesh.name, index.name)) for mesh in meshes if index.name in dict(mesh.axes)]
         if not any(ways):
             yield index
         elif ways[0] is not None and all(way is not None and way.axes == ways[0].axes for way in ways):
@@ -184,7 +184,7 @@ def _place(place: Placement, divided: Divided) -> Placement:
     """The placement with a coordinate on each of the new axes."""
     fixed: list[tuple[str, int]] = []
     for name, at in place.fixed:
-        if (found := divided.get(Place(place.mesh, name))) is None:
+        if (found := divided.get(AxisPlace(place.mesh, name))) is None:
             fixed.append((name, at))
             continue
         inside = found.size

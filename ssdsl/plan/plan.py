@@ -26,7 +26,7 @@ class Mesh:
     span: Span | None = field(default=None, compare=False)
 
 
-class Digit(Record):
+class AxisDigit(Record):
     """A digit of the number of a device along an axis of `size` devices: an index of `count` parts has the part
     `number // stride % count`."""
 
@@ -61,7 +61,7 @@ class Index:
     at: Regions | None = None
     also: int | None = None
     outside: int = 1
-    digit: Digit | None = None
+    digit: AxisDigit | None = None
     inner: tuple[str, ...] = ()
     within: bool = False
 

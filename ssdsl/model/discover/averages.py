@@ -16,7 +16,7 @@ from ssdsl.model.dims.signature import parse_signature
 from ssdsl.model.discover.draws import IGNORED
 from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.graph import Ref
-from ssdsl.model.ops.functions import WORDS, FunctionClass, Times, integers_in
+from ssdsl.model.ops.functions import WORDS, FunctionClass, RowFactor, integers_in
 from ssdsl.model.rewrite.calls import inline, temporary, with_arguments
 from ssdsl.record import replace
 
@@ -24,7 +24,7 @@ MARKS = (IGNORED, -1, 0)  # labels that mostly do not count
 MOST_MARKS = 4
 
 
-def multiplied(call: CapturedCall, rule: FoundRule, capture: Capture) -> Iterator[tuple[Times, CapturedCall]]:
+def multiplied(call: CapturedCall, rule: FoundRule, capture: Capture) -> Iterator[tuple[RowFactor, CapturedCall]]:
     """The counts by which a call may have to be multiplied, and it times these; none unless it gives one number that no
     experiment could cut."""
     is_number = len(call.outputs) == 1 and capture.tensors[call.outputs[0]].shape == ()
@@ -33,16 +33,16 @@ def multiplied(call: CapturedCall, rule: FoundRule, capture: Capture) -> Iterato
             yield times, with_arguments(call, times=str(times))
 
 
-def _counts(call: CapturedCall, capture: Capture) -> Iterator[Times]:
+def _counts(call: CapturedCall, capture: Capture) -> Iterator[RowFactor]:
     """Rows are along the first axes of the first tensor; labels are integers."""
     tensors = {name: capture.tensors[ref] for name, ref in _read(call).items()}
     name, first = next(iter(tensors.items()))
     for count in range(len(first.shape) - 1, 0, -1):
-        yield Times(tuple((name, axis) for axis in range(count)))
+        yield RowFactor(tuple((name, axis) for axis in range(count)))
     marks = [*dict.fromkeys((*integers_in(call.argument("given")), *MARKS))][:MOST_MARKS]
     for name, tensor in tensors.items():
         if tensor.dtype.startswith(("int", "uint")) and tensor.shape:
-            yield from (Times(counts=(name, mark)) for mark in marks)
+            yield from (RowFactor(counts=(name, mark)) for mark in marks)
 
 
 def _read(call: CapturedCall) -> dict[str, str]:
@@ -51,14 +51,14 @@ def _read(call: CapturedCall) -> dict[str, str]:
     return dict(zip(names, call.refs(), strict=True))
 
 
-def is_cut(rule: FoundRule, times: Times) -> bool:
+def is_cut(rule: FoundRule, times: RowFactor) -> bool:
     """Whether a call times a count may be cut, along all axes of the count."""
     axes = parse_signature(rule.signature).inputs[0].axes
     whole = (any(letter.fixed for letter in axes[axis] or ()) for _, axis in times.axes)
     return not rule.why_whole and not rule.unsteady and not any(whole)
 
 
-def as_sum(call: CapturedCall, times: Times, rule: FoundRule, capture: Capture) -> list[CapturedCall]:
+def as_sum(call: CapturedCall, times: RowFactor, rule: FoundRule, capture: Capture) -> list[CapturedCall]:
     """The calls in place of one that is a mean: the sum, with its rule, and a division by the count."""
     (mean,) = call.outputs
     total = temporary(f"{call.name}_total", capture, capture.tensors[mean])

@@ -27,7 +27,7 @@ from ssdsl.model.discover.rule_cache import cache_rule, cached_rule, key_of
 from ssdsl.model.discover.search_path import search_path
 from ssdsl.model.discover.trial import LIMIT_S
 from ssdsl.model.discover.worker import TrialJob
-from ssdsl.model.ops.functions import Times
+from ssdsl.model.ops.functions import RowFactor
 from ssdsl.model.ops.registry import given, is_random
 from ssdsl.record import replace
 
@@ -48,7 +48,7 @@ def discover(capture: Capture, constant: set[str]) -> Capture:
     calls = [replace(c, found=rules.get(c.name)) for c in capture.calls]
     means = {c.name: [*multiplied(c, rules[c.name], capture)] for c in calls if c.name in rules}
     tried = _rules([((name, times), c) for name, found in means.items() for times, c in found], capture, constant)
-    sums: dict[str, tuple[Times, FoundRule]] = {}
+    sums: dict[str, tuple[RowFactor, FoundRule]] = {}
     for (name, times), rule in tried.items():
         if name not in sums and is_cut(rule, times):
             sums[name] = times, rule

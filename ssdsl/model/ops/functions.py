@@ -7,7 +7,7 @@
 
 whose tensors have the names of the forward's parameters. `given` are the arguments as Python literals, with `...` for
 each tensor: `(..., ..., ..., 0.1)`; `made` are the results in the same way; `autocast` is the type to which autocast
-casts around the call, if it does; `times` is the number by which a mean is multiplied (`Times`). So a call is data, and
+casts around the call, if it does; `times` is the number by which a mean is multiplied (`RowFactor`). So a call is data, and
 any process can define the operator from its target: it imports the class by its name.
 """
 
@@ -104,7 +104,7 @@ def define(target: Target) -> None:
     def call(*args: Any) -> Any:
         given = args[: len(tensors)]
         words = (*args[len(tensors) :], *(p.default for p in target.parameters[len(args) :]))
-        factor = Times.of(words[4]) if words[4] else None
+        factor = RowFactor.of(words[4]) if words[4] else None
         return called(function, words[1], words[3], factor, dict(zip(names, given, strict=True)))
 
     LIBRARY.impl(name, call, "CompositeImplicitAutograd")
@@ -118,7 +118,7 @@ class _NoOverloads:
         return []
 
 
-class Times(Record):
+class RowFactor(Record):
     """The number by which a mean over rows is multiplied, so that the results of parts add up.
 
     It is the product of the sizes of some axes, `x.0 x.1`, or the number of elements that count, `labels != -100`.
@@ -128,10 +128,10 @@ class Times(Record):
     counts: tuple[str, int] | None = None
 
     @classmethod
-    def of(cls, text: str) -> "Times":
+    def of(cls, text: str) -> "RowFactor":
         """The number that a text describes.
 
-        >>> Times.of("x.0 x.1").axes, Times.of("labels != -100").counts
+        >>> RowFactor.of("x.0 x.1").axes, RowFactor.of("labels != -100").counts
         ((('x', 0), ('x', 1)), ('labels', -100))
         """
         name, unequal, value = text.partition(" != ")
@@ -154,7 +154,7 @@ class Times(Record):
 
 
 def called(
-    function: FunctionClass, given: str, autocast: str, times: Times | None, tensors: Mapping[str, torch.Tensor]
+    function: FunctionClass, given: str, autocast: str, times: RowFactor | None, tensors: Mapping[str, torch.Tensor]
 ) -> Any:
     """The result of `apply`: a tensor, or a list of all tensors among its results."""
     apply, args = function.found().apply, filled(ast.literal_eval(given), iter(tensors.values()))
@@ -245,7 +245,7 @@ def apply_text(
     called = [f"{function.text}.apply", *(_text(item, rest) for item in ast.literal_eval(given))]
     if autocast:
         called = ["autocasting", _text(ast.literal_eval(autocast), rest), *called]
-    factor = Times.of(times)
+    factor = RowFactor.of(times)
     if factor.counts is not None:
         name, value = factor.counts
         called = ["counted", f"{{{name}}}", str(value), *called]

@@ -82,7 +82,7 @@ def unequal(size: int, count: int) -> str:
     return str([(size + k) // count for k in reversed(range(count))])
 
 
-class Inside(Record):
+class InnerDims(Record):
     """The dimensions inside of one that a statement splits, the outermost first, with their sizes; `given` are the
     operators that it splits, `by` is the operator that takes the dimensions apart, with its line."""
 
@@ -126,7 +126,7 @@ class DoesNotDivide(Traced):
     paths: tuple[str, ...]
     has_others: bool  # whether the statement names operators that can be cut so
     statistics: int | None = None  # the parts of the batch with own statistics that would do, if the dimension is these
-    inside: Inside | None = None  # dimensions that the rest of an axis could cut
+    inside: InnerDims | None = None  # dimensions that the rest of an axis could cut
 
     @property
     def what_is_inside(self) -> str:

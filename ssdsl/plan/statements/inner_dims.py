@@ -18,7 +18,7 @@ from itertools import pairwise, takewhile
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.facts import Facts
-from ssdsl.plan.plan import Digit, Index
+from ssdsl.plan.plan import AxisDigit, Index
 from ssdsl.plan.statements.parts import SplitParts
 
 
@@ -47,7 +47,7 @@ def in_digits(ctx: Context, op: Operator, at: int, parts: SplitParts) -> tuple[I
     strides = [math.prod(counts[n + 1 :]) for n in range(len(counts))]
     found = zip((place for place, _ in digits), counts, strides, strict=True)
     return tuple(
-        Index(name, count, dim, parts.cut.span, digit=Digit(stride, parts.count))
+        Index(name, count, dim, parts.cut.span, digit=AxisDigit(stride, parts.count))
         for dim, count, stride in found
         if dim is not None and (dim == at or count > 1)
     )

@@ -15,7 +15,7 @@ from ssdsl.plan.errors.split import (
     Contradiction,
     Division,
     DoesNotDivide,
-    Inside,
+    InnerDims,
     NoSuchCondition,
     NoSuchDimension,
     Other,
@@ -436,7 +436,7 @@ def _not_so(
     statistics = _statistics(ctx, op.dims[at], prod(c.count for c in (division, *taken)))
     apart = taken_apart_by(ctx.model.graph, op.dims[at].cls) if inside_of(ctx, op, at) else None
     by = f"`{apart.kind}` ({apart.source})" if apart is not None else ""
-    inside = Inside(written(s.operators, POST, "model"), tuple(inside_of(ctx, op, at)), by)
+    inside = InnerDims(written(s.operators, POST, "model"), tuple(inside_of(ctx, op, at)), by)
     is_counted = statistics is None and not division.in_chunks and op.dims[at].cls not in ctx.model.graph.windowed
     return DoesNotDivide(
         s.dim.span,

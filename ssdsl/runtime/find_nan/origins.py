@@ -65,37 +65,37 @@ class Findings:
     read_by: dict[int, str] = field(default_factory=dict)
 
 
-class Source(NamedTuple):
+class OriginOnRank(NamedTuple):
     """An origin by its rank and number."""
 
     rank: int
     number: int
 
 
-def first_origin(findings: Sequence[Findings], start: Source) -> Source:
+def first_origin(findings: Sequence[Findings], start: OriginOnRank) -> OriginOnRank:
     """The origin of numbers on a rank, followed through communication to the rank that made them, or was given them.
 
     It stays at `Arrived` if no rank sent such numbers: then their sum is the first that is not finite.
     """
-    seen = set[Source]()
+    seen = set[OriginOnRank]()
     while start not in seen:
         seen.add(start)
         origin = findings[start.rank].origins[start.number]
         if not isinstance(origin, Arrived):
             return start
         key = origin.key
-        senders = (Source(rank, found.sent[key]) for rank, found in enumerate(findings) if key in found.sent)
+        senders = (OriginOnRank(rank, found.sent[key]) for rank, found in enumerate(findings) if key in found.sent)
         start = next((sender for sender in senders if sender not in seen), start)
     return start
 
 
-def start_of(findings: Sequence[Findings], *, in_loss: bool) -> tuple[Source, str] | None:
+def start_of(findings: Sequence[Findings], *, in_loss: bool) -> tuple[OriginOnRank, str] | None:
     """The first rank's loss that is not finite, or else a gradient, with the name of its weight; None if all are
     finite. Of several gradients the one whose origin is the first of the first rank: operators on its way made them
     one after the other."""
     if in_loss:
-        return next(((Source(rank, f.loss), "") for rank, f in enumerate(findings) if f.loss is not None), None)
-    starts = [(Source(rank, n), name) for rank, f in enumerate(findings) for name, n in f.gradients.items()]
+        return next(((OriginOnRank(rank, f.loss), "") for rank, f in enumerate(findings) if f.loss is not None), None)
+    starts = [(OriginOnRank(rank, n), name) for rank, f in enumerate(findings) for name, n in f.gradients.items()]
     return min(starts, key=lambda start: first_origin(findings, start[0]), default=None)
 
 

@@ -10,7 +10,7 @@ from ..layout.parts import LocalTensor
 from ..program.codec import from_json, to_json
 from ..program.rank_program import RankProgram
 from .given import in_batch, in_constants, in_weights
-from .origins import Arrived, Findings, Given, Made, Origin, Source, at_text, first_origin, start_of
+from .origins import Arrived, Findings, Given, Made, Origin, OriginOnRank, at_text, first_origin, start_of
 from .watch import Watch
 from .watched_transport import WatchedTransport
 
@@ -120,7 +120,7 @@ def _gradients(watch: Watch, share: RankProgram) -> Iterator[tuple[str, int]]:
 # -- in words ----------------------------------------------------------------------------------------------------------
 
 
-def _told(findings: Sequence[Findings], source: Source, since: str) -> tuple[list[str], str]:
+def _told(findings: Sequence[Findings], source: OriginOnRank, since: str) -> tuple[list[str], str]:
     """Lines about an origin, and the change to make. Infinities that are not meant come before the NaN that an operator
     makes of them."""
     found, origin = findings[source.rank], findings[source.rank].origins[source.number]
@@ -134,7 +134,7 @@ def _told(findings: Sequence[Findings], source: Source, since: str) -> tuple[lis
             lines = _made(origin, source.rank)
             if origin.because is None:
                 return lines, _change(origin)
-            earlier = first_origin(findings, Source(source.rank, origin.because))
+            earlier = first_origin(findings, OriginOnRank(source.rank, origin.because))
             more, change = _told(findings, earlier, since)
             if _is_meant(findings[earlier.rank].origins[earlier.number]):
                 return [*lines, "of infinities that may be meant:", *(f"  {line}" for line in more)], _change(origin)

@@ -12,7 +12,6 @@ CASES = {
     "sum": (Input("x", ("m",), (Join("m", 3),)), [(4,)] * 3),
     "joined": (Input("x", ("m",), (Join("m", 3, dim=0),)), [(2, 3)] * 3),
     "joined in blocks": (Input("x", ("m",), (Join("m", 3, dim=1, outer=2),)), [(2, 4)] * 3),
-    "earlier": (Input("x", ("m",), (Join("m", 3, dim=0, earlier=True),)), [(2,)] * 3),
     "unequal in another order": (
         Input("x", ("m",), (Join("m", 3, dim=0, outer=2, at=(((3, 4),), ((0, 3),), ((4, 6),))),)),
         [(2,), (6,), (4,)],
@@ -41,6 +40,12 @@ def test_gradients_of_parts(name: str) -> None:
     for part in parts:
         sums = found.pop(("x", part))
         assert torch.allclose(sums, expected[part]) if part in expected else sums is None, part
+
+
+def test_earlier_parts_are_those_before_the_running_one() -> None:
+    given = Input("x", ("s", "m"), earlier="m")
+    assert [*given.parts({"s": 1, "m": 2})] == [(1, 0), (1, 1)]
+    assert [*given.parts({"s": 1, "m": 0})] == []
 
 
 def test_two_indices_are_joined_one_after_another() -> None:

@@ -19,7 +19,7 @@ from ssdsl.workspace import Workspace
 from tests.captured import graph_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-MODEL = "gpt:350m,layers=8,batch=32"
+MODEL = "gpt:350m,layers=8,batch=16"
 SETTING = {"D": (1,), "T": (1,), "S": (2,), "M": (8,)}
 NODES = """
 [[nodes]]
