@@ -7,8 +7,8 @@
 
 whose tensors have the names of the forward's parameters. `given` are the arguments as Python literals, with `...` for
 each tensor: `(..., ..., ..., 0.1)`; `made` are the results in the same way; `autocast` is the type to which autocast
-casts around the call, if it does; `times` is the number by which a mean is multiplied (`RowFactor`). So a call is data, and
-any process can define the operator from its target: it imports the class by its name.
+casts around the call, if it does; `times` is the number by which a mean is multiplied (`RowFactor`). So a call is data,
+and any process can define the operator from its target: it imports the class by its name.
 """
 
 import ast

@@ -36,7 +36,7 @@ SHOWN = 3  # operands whose ranges are told
 
 
 @dataclass(frozen=True)
-class RunningLine:
+class CodeLine:
     """A line of the role's file, in a function that runs for a layer; `at` are indices in time."""
 
     number: int
@@ -55,7 +55,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._read_by: dict[int, str] = {}
         self._is_paused = False
         self._origins: dict[int, int] = {}  # numbers of origins by memory
-        self._lines: dict[tuple[int, int], RunningLine] = {}  # of nodes by thread and number
+        self._lines: dict[tuple[int, int], CodeLine] = {}  # of nodes by thread and number
         self._at: dict[str, int] = {}
 
     # -- what the step tells (`Tracer`) ----------------------------------------------------------------------------
@@ -108,9 +108,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._origins.pop(_memory(x), None)
         return result
 
-    def _origin(
-        self, kind: Kind, operands: Sequence[Operand], line: RunningLine | None, name: str, is_meant: bool
-    ) -> int:
+    def _origin(self, kind: Kind, operands: Sequence[Operand], line: CodeLine | None, name: str, is_meant: bool) -> int:
         """The origin of a result, by its operands and their ranges."""
         nan, infinite = ([x for x, ends in operands if kind_in(ends) is found] for found in (Kind.NAN, Kind.INFINITY))
         if nan or (infinite and kind is Kind.INFINITY):
@@ -122,7 +120,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ends = ", ".join(f"[{ends[0]:.4g}, {ends[1]:.4g}]" for _, ends in operands[:SHOWN] if ends is not None)
         return self.add(Made(told, kind, is_backward, at, ends, because, is_meant))
 
-    def _read(self, operands: Sequence[torch.Tensor], line: RunningLine | None) -> int:
+    def _read(self, operands: Sequence[torch.Tensor], line: CodeLine | None) -> int:
         """The origin of one of the operands: of one that was made rather than given, such as a mask. Notes the operator
         that reads it."""
         numbers = [n for x in operands if (n := self._origins.get(_memory(x))) is not None]
@@ -181,28 +179,26 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     # -- places ----------------------------------------------------------------------------------------------------
 
-    def _running(self) -> RunningLine | None:
+    def _running(self) -> CodeLine | None:
         """The line of the role's file that runs, or that made the node that runs; None in the engine's own work."""
         frame: FrameType | None = sys._getframe(2)
         while frame is not None and frame.f_code.co_filename != self.file:
             frame = frame.f_back
         if frame is not None and frame.f_code.co_name != "step":
-            return RunningLine(frame.f_lineno or 0, self.world.layer, tuple(self._at.items()))
+            return CodeLine(frame.f_lineno or 0, self.world.layer, tuple(self._at.items()))
         node: Any = torch._C._current_autograd_node()
         if node is None:
             return None
         # a graph inside another one's node is not followed (step/split_backward.py)
-        own: RunningLine | None = node.metadata.get(OWN) or self._lines.get(
-            (threading.get_ident(), node._sequence_nr())
-        )
+        own: CodeLine | None = node.metadata.get(OWN) or self._lines.get((threading.get_ident(), node._sequence_nr()))
         return own
 
-    def _note(self, line: RunningLine | None) -> None:
+    def _note(self, line: CodeLine | None) -> None:
         """Notes that a line has made the last node of this thread, if no other line has."""
         if line is not None:
             self._lines.setdefault((threading.get_ident(), torch._C._autograd._get_sequence_nr() - 1), line)
 
-    def _told(self, line: RunningLine | None) -> str | None:
+    def _told(self, line: CodeLine | None) -> str | None:
         return None if line is None else self.sites.operator(line.number, line.layer)
 
 
