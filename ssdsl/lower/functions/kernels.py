@@ -66,7 +66,8 @@ def _windows(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[Window
         results = split.regions(operator.dims[split.dim].size)
         for number, at in windows_on(operator, split):
             needs, size = tuple(run for (run,) in at), operator.dims[number].size
-            yield WindowPart(split.coordinate, axis_of(operator, number), results, needs, size)
+            operand, axis = place_of(operator, number)
+            yield WindowPart(split.coordinate, axis, results, needs, size, operand)
 
 
 def _inside(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[Offset]:
@@ -76,9 +77,9 @@ def _inside(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[Offset]
             yield Offset(split.coordinate, split.stride)
 
 
-def axis_of(operator: Operator, number: int) -> int:
-    """The axis of a dimension, in the first operand that has it."""
-    return next(axis for o in operator.inputs for axis, dims in enumerate(o.axes) if number in dims)
+def place_of(operator: Operator, number: int) -> tuple[int, int]:
+    """The first operand that has a dimension, and its axis there."""
+    return next((k, at) for k, o in enumerate(operator.inputs) for at, dims in enumerate(o.axes) if number in dims)
 
 
 def first_of(operator: Operator, splits: tuple[OpSplit, ...]) -> tuple[Coordinate, ...]:

@@ -65,6 +65,21 @@ class Spread(Taps):
         return hull(k for k, _ in self.pairs((0, self.size), (start, end)))
 
 
+class Moved(Record):
+    """Padding, slices and joined tensors: result k is the position k * step - before, or none of this input.
+
+    >>> Moved(13, before=2).needs(0, 8)     # two places in front, which are padding
+    (0, 6)
+    """
+
+    size: int
+    before: int = 0
+    step: int = 1
+
+    def needs(self, start: int, end: int) -> Run:
+        return Sliding(self.size, self.step, self.before, taps=1).needs(start, end)
+
+
 class Adaptive(Record):
     """Adaptive pooling: result k reads k * size / results .. (k + 1) * size / results, rounded outwards.
 

@@ -51,7 +51,7 @@ def largest(call: TypedCall) -> Signature:
     return signature([given], [found] * len(call.outputs))
 
 
-ALONG_DIM = "cummax cummin sort argsort slice".split()
+ALONG_DIM = "cummax cummin sort argsort".split()
 
 
 def _merged(kind: str, rule: Rule, words: str) -> Op:
