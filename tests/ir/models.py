@@ -342,6 +342,22 @@ def borders() -> Given:
     return Borders(), {"x": torch.randn(4, 2, 9)}, {"x": ("batch", "colour", "length")}
 
 
+class Rolled(nn.Module):
+    """Rows that are shifted around."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter = nn.Conv1d(2, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.enter(x).roll(1, 2).square().mean()
+
+
+def rolled() -> Given:
+    torch.manual_seed(0)
+    return Rolled(), {"x": torch.randn(4, 2, 8)}, {"x": ("batch", "colour", "length")}
+
+
 class Attention(nn.Module):
     """One head that sees the words before a word."""
 

@@ -104,6 +104,19 @@ class Moved(nn.Module):
         return (h[..., 1:] - h[..., :-1]).square().mean()
 
 
+class Shifted(nn.Module):
+    """Convolutions of a plane that is rolled between, and rolled back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.first(x)
+        h = h + self.second(h.roll((-3, 2), (2, 3)).relu()).roll((3, -2), (2, 3))
+        return (h * h.roll(-1, -2)).square().mean()
+
+
 def _images(*sizes: int, batch: int = 4, **more: torch.Tensor) -> Batch:
     return {"x": torch.randn(batch, 2, *sizes), **more}
 
@@ -148,3 +161,8 @@ def various() -> tuple[nn.Module, Batch, Any]:
 def moved() -> tuple[nn.Module, Batch, Any]:
     torch.manual_seed(0)
     return Moved(), _images(17), {"x": ("batch", "channels", "length")}
+
+
+def shifted() -> tuple[nn.Module, Batch, Any]:
+    torch.manual_seed(0)
+    return Shifted(), _images(13, 8), {"x": IMAGE}

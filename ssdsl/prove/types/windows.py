@@ -34,11 +34,12 @@ PARTS = {
     "upsample_trilinear": "linear_part",
     "pad": "pad_part",
     "slice": "slice_part",
+    "roll": "roll_part",
     "cat": "cat_part",
     "scaled_dot_product_attention": "causal_attention_part",
     "attention_dropout": "attention_dropout",
 }
-MOVES = ("pad", "slice", "cat")
+MOVES = ("pad", "slice", "roll", "cat")
 ATTENTION = ("scaled_dot_product_attention", "attention_dropout")
 
 
@@ -62,10 +63,26 @@ def _kind_and_space(operator: Operator) -> tuple[str, int]:
 def windows_of(operator: Operator, split: Split) -> tuple[tuple[int, Regions], ...]:
     """The dimensions that are windowed on a split one, each with the run that every part needs."""
     return tuple(
-        (number, tuple((run,) for _, run in parts_of(operator, split, number)))
+        (number, _needs(operator, split, number))
         for number, dim in enumerate(operator.dims)
         if dim.window is not None and dim.window.of == split.dim and number != split.also
     )
+
+
+def _needs(operator: Operator, split: Split, number: int) -> Regions:
+    """The runs of a windowed dimension that every part needs: one, except of a rolled axis, of which it needs no more
+    than it reads."""
+    parts = parts_of(operator, split, number)
+    if operator.target.partition(".")[0] != "aten::roll":
+        return tuple((run,) for _, run in parts)
+    reads = _reads(operator, number)
+    return tuple(_runs(frozenset[int]().union(*(reads[p] for p in positions(runs)))) for runs, _ in parts)
+
+
+def _runs(places: frozenset[int]) -> Runs:
+    """The positions as runs."""
+    starts = sorted(p for p in places if p - 1 not in places)
+    return tuple(zip(starts, sorted(p + 1 for p in places if p + 1 not in places), strict=True))
 
 
 def is_inside(operator: Operator, split: Split) -> bool:
@@ -155,10 +172,15 @@ def _moved(operator: Operator, number: int, of: int) -> Reads:
     size, results, rank = operator.dims[number].size, operator.dims[of].size, len(operator.outputs[0].axes)
     if [*operator.outputs[0].axes[axis]] != [of] or [*operator.inputs[operand].axes[axis]] != [number]:
         raise Wrong(Rule.FIXED, "an operator that moves elements along the axis of its results", operator.kind)
-    along = {"pad": axis}.get(operator.kind, int(argument(operator, "dim") or 0) % rank)
+    along = {"pad": axis, "roll": axis}.get(operator.kind, int(argument(operator, "dim") or 0) % rank)
     places: Sequence[int]
     if operator.kind == "pad":
         places = _padded(operator, rank - 1 - axis, size)
+    elif operator.kind == "roll":
+        shifts, dims = (_listed(argument(operator, word)) for word in ("shifts", "dims"))
+        places = [
+            (k - sum(s for s, d in zip(shifts, dims, strict=True) if d % rank == axis)) % size for k in range(size)
+        ]
     elif operator.kind == "slice":
         places = range(size)[slice(*(argument(operator, name) for name in ("start", "end", "step")))]
     else:
@@ -167,6 +189,10 @@ def _moved(operator: Operator, number: int, of: int) -> Reads:
     if along != axis or len(places) != results:
         raise Wrong(Rule.FIXED, "an operator that moves elements along this axis", operator.kind)
     return tuple(frozenset({p} if 0 <= p < size else ()) for p in places)
+
+
+def _listed(numbers: Any) -> list[int]:
+    return [*numbers] if isinstance(numbers, (tuple, list)) else [int(numbers)]
 
 
 def _padded(operator: Operator, from_last: int, size: int) -> range:

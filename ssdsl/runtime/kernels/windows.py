@@ -118,6 +118,19 @@ def slice_part(x: torch.Tensor, dim: int, step: int, parts: Sequence[Part]) -> t
     return result.contiguous()
 
 
+def roll_part(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int], parts: Sequence[Part]) -> torch.Tensor:
+    """Rolled axes. A part whose input goes over the end of the axis has what lies at the beginning of it first."""
+    by_axis = {dim % x.dim(): shift for dim, shift in zip(_listed(dims), _listed(shifts), strict=True)}
+    for part in parts:
+        first = (part.start - by_axis[part.axis]) % part.size
+        by_axis[part.axis] = -max(0, first + part.end - part.start - part.size)
+    return torch.roll(x, [*by_axis.values()], [*by_axis])
+
+
+def _listed(values: Sequence[int] | int) -> Sequence[int]:
+    return [values] if isinstance(values, int) else values
+
+
 def cat_part(tensors: Sequence[torch.Tensor], dim: int, parts: Sequence[Part]) -> torch.Tensor:
     """Joined tensors: the input of the part belongs to one of them, and of the others the part has all."""
     (part,) = parts
