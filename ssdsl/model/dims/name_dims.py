@@ -14,7 +14,7 @@ from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.dims.analyse import Analysis, BoundCall
 from ssdsl.model.dims.inner_names import PER_GROUP, factor_name
-from ssdsl.model.dims.window import Moved, Rolled
+from ssdsl.model.dims.window import Moved
 from ssdsl.model.graph import Origin
 from ssdsl.model.load.batch import automatic
 from ssdsl.model.load.model import Model
@@ -238,12 +238,12 @@ def _of_experts(n: _Naming) -> Names:
 
 
 def _of_moves(n: _Naming) -> Names:
-    """Names what is padded, sliced, rolled or joined as its result is, and the other way round: they are one axis of
-    the model."""
+    """Names what is padded, sliced or joined as its result is, and the other way round: they are one axis of the model,
+    longer and shorter."""
     for readings in (n.found.readings, reversed(n.found.readings)):
         for reading in readings:
             for letter in (slot.letter for slot in reading.slots.values()):
-                if letter.window is None or not isinstance(letter.window.shape, Moved | Rolled):
+                if letter.window is None or not isinstance(letter.window.shape, Moved):
                     continue
                 given, made = n.leaves(reading, letter.name), n.leaves(reading, letter.window.of)
                 if len(given) == len(made) == 1:
