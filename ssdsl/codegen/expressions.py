@@ -164,7 +164,8 @@ def _window(part: WindowPart, group: GroupName, inside: str, rows: int) -> str:
         words["start"] += f" + {inside}"
         words["end"] = f"{words['start']} + {rows}"
     given = [f"{name}={value}" for name, value in words.items()]
-    return f"Part({', '.join([str(part.axis), *given, f'size={part.size}'])})"
+    given += [f"size={part.size}", *([f"operand={part.operand}"] if part.operand else [])]
+    return f"Part({', '.join([str(part.axis), *given])})"
 
 
 def place_text(coordinate: Coordinate, group: GroupName) -> str:

@@ -99,14 +99,15 @@ class Offset(Record):
 
 class WindowPart(Record):
     """An operator's windows along a coordinate: part k computes the positions `results[k]` of a dimension of the
-    result, and reads the run `needs[k]` of axis number `axis` of the first operand that is windowed on that dimension.
-    The axis has `size` positions."""
+    result, and reads the run `needs[k]` of axis number `axis` of operand number `operand`, the first that is windowed
+    on that dimension. The axis has `size` positions."""
 
     coordinate: Coordinate
     axis: int
     results: Regions
     needs: tuple[Run, ...]
     size: int
+    operand: int = 0
 
 
 class PlaceOnAxis(Record):

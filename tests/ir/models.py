@@ -331,6 +331,39 @@ def rows() -> Given:
     return Rows(), {"x": torch.randn(4, 2, 14)}, {"x": ("batch", "colour", "length")}
 
 
+class Borders(nn.Module):
+    """Two convolutions that see earlier rows only: zeros are in front of one, and of the other its first row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv1d(2, 4, 3), nn.Conv1d(4, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.first(F.pad(x, (2, 0))).relu()
+        return self.second(torch.cat([h[..., :1].expand(-1, -1, 2), h], 2))[..., 1:].square().mean()
+
+
+def borders() -> Given:
+    torch.manual_seed(0)
+    return Borders(), {"x": torch.randn(4, 2, 9)}, {"x": ("batch", "colour", "length")}
+
+
+class Rolled(nn.Module):
+    """Rows that are shifted around."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter = nn.Conv1d(2, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.enter(x).roll(1, 2).square().mean()
+
+
+def rolled() -> Given:
+    torch.manual_seed(0)
+    return Rolled(), {"x": torch.randn(4, 2, 8)}, {"x": ("batch", "colour", "length")}
+
+
 class Attention(nn.Module):
     """One head that sees the words before a word."""
 

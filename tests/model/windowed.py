@@ -63,7 +63,7 @@ class Windowed:
         return Operator(*form, inputs, outputs, tuple(dims), row(self.call))
 
     def whole(self, x: torch.Tensor) -> list[torch.Tensor]:
-        given = [{**self.tensors, "x": x}[a.value] if isinstance(a, Ref) else a for a in self.call.args]
+        given = [_given(a, {**self.tensors, "x": x}) for a in self.call.args]
         return _tensors(self.call.target(*given))
 
     def part(self, x: torch.Tensor, parts: Sequence[runtime.Part]) -> list[torch.Tensor]:
@@ -71,10 +71,22 @@ class Windowed:
         parameters = self.call.target._schema.arguments
         named = {p.name: repr(p.default_value) for p in parameters}
         for p, a in zip(parameters, self.call.args, strict=False):
-            named[p.name] = a.value if isinstance(a, Ref) else repr(a)
+            named[p.name] = _written(a)
         text = row(self.call).windows.format_map(named | {"parts": "parts"})
         functions = {name: getattr(runtime, name) for name in runtime.NAMES}
         return _tensors(eval(text, functions | self.tensors | {"x": x, "parts": parts}))
+
+
+def _given(argument: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    if isinstance(argument, tuple):
+        return [_given(a, tensors) for a in argument]
+    return tensors[argument.value] if isinstance(argument, Ref) else argument
+
+
+def _written(argument: Any) -> str:
+    if isinstance(argument, tuple):
+        return f"[{', '.join(map(_written, argument))}]"
+    return str(argument.value) if isinstance(argument, Ref) else repr(argument)
 
 
 def _tensors(found: Any) -> list[torch.Tensor]:
@@ -92,7 +104,7 @@ def drawn(kind: str, seed: int) -> Windowed | None:
     name, arguments, weights = KINDS[kind](draw, space, sizes, channels)
     tensors |= weights
     target = getattr(getattr(aten, name), _overload(name))
-    values = [tensors[a.value] if isinstance(a, Ref) else a for a in arguments]
+    values = [_given(a, tensors) for a in arguments]
     try:
         results = _tensors(target(*values))
     except RuntimeError:
@@ -107,6 +119,8 @@ def drawn(kind: str, seed: int) -> Windowed | None:
 def _overload(name: str) -> str:
     if name.startswith("upsample"):
         return "vec"
+    if name == "slice":
+        return "Tensor"
     return "input" if name in ("conv_transpose2d", "conv_transpose3d") else "default"
 
 
@@ -185,6 +199,22 @@ def _linear(draw: random.Random, space: int, sizes: list[int], channels: int) ->
     return f"upsample_{WORDS[space]}{space}d", [Ref("x"), size, draw.random() < 0.5, factors], {}
 
 
+def _padded(draw: random.Random, space: int, sizes: list[int], channels: int) -> tuple[str, Arguments, Any]:
+    amounts = [draw.randint(-((n - 1) // 2), 4) for n in reversed(sizes) for _ in range(2)]
+    return "pad", [Ref("x"), amounts, "constant", draw.choice((None, 0.5))], {}
+
+
+def _sliced(draw: random.Random, space: int, sizes: list[int], channels: int) -> tuple[str, Arguments, Any]:
+    n = sizes[-1]
+    start, end = draw.choice((None, 0, n // 4, -n + n // 5)), draw.choice((None, n - n // 6, -(n // 6) or None, 2 * n))
+    return "slice", [Ref("x"), -1, start, end, draw.choice((1, 1, 2))], {}
+
+
+def _joined(draw: random.Random, space: int, sizes: list[int], channels: int) -> tuple[str, Arguments, Any]:
+    shape = [2, channels, *sizes[:-1], draw.randint(1, max(1, sizes[-1] - 1))]
+    return "cat", [(Ref("x"), Ref("w")), -1], {"w": torch.randn(shape)}
+
+
 KINDS: dict[str, Callable[..., tuple[str, Arguments, dict[str, torch.Tensor]]]] = {
     "conv": _convolution,
     "conv_transpose": _transposed,
@@ -195,4 +225,7 @@ KINDS: dict[str, Callable[..., tuple[str, Arguments, dict[str, torch.Tensor]]]] 
     "adaptive_max_pool": _adaptive("adaptive_max_pool{}d"),
     "upsample_nearest": _nearest,
     "upsample_linear": _linear,
+    "pad": _padded,
+    "slice": _sliced,
+    "cat": _joined,
 }

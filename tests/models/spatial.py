@@ -86,6 +86,37 @@ class Various(nn.Module):
         return F.interpolate(h, scale_factor=1.5, mode="bilinear", align_corners=True).square().mean()
 
 
+class Moved(nn.Module):
+    """Convolutions that see earlier places only, each written in another way; the last slices take most of an axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.zeros, self.behind = nn.Conv1d(2, 4, 3), nn.Conv1d(4, 4, 3, padding=2)
+        self.first, self.both = nn.Conv1d(4, 4, 4), nn.Conv1d(4, 4, 3, stride=2)
+        self.start = nn.Parameter(torch.randn(1, 4, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.zeros(F.pad(x, (2, 0))).relu()
+        h = h + self.behind(h)[..., :-2]
+        h = h + self.first(torch.cat([h[..., :1].expand(-1, -1, 3), h], 2)).relu()
+        h = h + F.pad(h, (1, -1))
+        h = self.both(torch.cat([self.start.expand(h.shape[0], -1, -1), h, h[..., -1:]], 2))
+        return (h[..., 1:] - h[..., :-1]).square().mean()
+
+
+class Shifted(nn.Module):
+    """Convolutions of a plane that is rolled between, and rolled back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.first(x)
+        h = h + self.second(h.roll((-3, 2), (2, 3)).relu()).roll((3, -2), (2, 3))
+        return (h * h.roll(-1, -2)).square().mean()
+
+
 def _images(*sizes: int, batch: int = 4, **more: torch.Tensor) -> Batch:
     return {"x": torch.randn(batch, 2, *sizes), **more}
 
@@ -125,3 +156,13 @@ def wide() -> tuple[nn.Module, Batch, Any]:
 def various() -> tuple[nn.Module, Batch, Any]:
     torch.manual_seed(0)
     return Various(), _images(13, 12), {"x": IMAGE}
+
+
+def moved() -> tuple[nn.Module, Batch, Any]:
+    torch.manual_seed(0)
+    return Moved(), _images(17), {"x": ("batch", "channels", "length")}
+
+
+def shifted() -> tuple[nn.Module, Batch, Any]:
+    torch.manual_seed(0)
+    return Shifted(), _images(13, 8), {"x": IMAGE}

@@ -48,6 +48,8 @@ OTHERS = [  # plans of these tests for models of their own
     ("travelling", f"{HERE.parent / 'ir' / 'models.py'}:two_routers"),
     ("pixels", f"{HERE.parent / 'models' / 'pixels.py'}:causal"),
     ("told", f"{HERE / 'models.py'}:told"),
+    ("borders", f"{HERE.parent / 'ir' / 'models.py'}:borders"),
+    ("rolled", f"{HERE.parent / 'ir' / 'models.py'}:rolled"),
 ]
 if importlib.util.find_spec("transformers"):
     OTHERS.append(("routed", f"{HERE / 'models.py'}:routed"))

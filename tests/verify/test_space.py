@@ -72,6 +72,8 @@ CASES = [
     *(("unet_transposed", text) for text in (THREE, TILES, IN_TIME, IN_TURN, MIXED, MICRO)),
     *(("unet3d", text) for text in (THREE, BOTH, DEPTH)),
     *(("stem", text) for text in (ROWS, THREE, TILES, BOTH, IN_TIME)),
+    *(("moved", text.replace("height", "length")) for text in (ROWS, THREE, BOTH, IN_TIME, NESTED)),
+    *(("shifted", text) for text in (ROWS, THREE, TILES, BOTH, IN_TIME, NESTED)),
     *(("wide", text) for text in (UNEQUAL, NARROW, TILES, IN_TIME, NARROW_IN_TIME, FLOWING)),
     *(("various", text) for text in (THREE, TILES, BOTH, IN_TURN)),
     ("chain", IN_HALVES),

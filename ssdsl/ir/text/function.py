@@ -16,6 +16,7 @@ from ssdsl.ir.function import (
     Prologue,
     Section,
     Split,
+    WindowPart,
     Write,
     saved_names,
 )
@@ -144,7 +145,7 @@ def _kernel(kernel: Kernel, kind: str) -> str:
     axes = f"<{', '.join(kernel.axes)}>" if kernel.axes else ""
     told = [f"from {starts}"] if (starts := _sum(kernel.offsets)) else []
     told += [f"behind {parts} parts"] if (parts := _sum(kernel.before)) else []
-    told += [f"axis {w.axis} of {w.size} by {coordinate_text(w.coordinate)}" for w in kernel.windows]
+    told += [f"{_of_operand(w)}axis {w.axis} of {w.size} by {coordinate_text(w.coordinate)}" for w in kernel.windows]
     told += [f"from {_sum(place.offsets) or 0} of {place.size}" for place in kernel.places]
     if (region := kernel.region) is not None:
         told.append(f"axis {region.axis} of {'·'.join(map(str, region.of))} at {regions_text(region.runs)}")
@@ -152,6 +153,11 @@ def _kernel(kernel: Kernel, kind: str) -> str:
     told += [f"{kernel.count} combined"] if kernel.count is not None else []
     inside = "; ".join(told)
     return f"{kernel.function or kind}{axes}{f'[{inside}]' if inside else ''}"
+
+
+def _of_operand(window: WindowPart) -> str:
+    """Which operand is read by a window, unless it is the first."""
+    return f"operand {window.operand}, " if window.operand else ""
 
 
 def _sum(offsets: Iterable[Offset]) -> str:

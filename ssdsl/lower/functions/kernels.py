@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from ssdsl.ir.function import CALL, Kernel, Offset, OpSplit, PlaceOnAxis, Region, Split, WindowPart, names_along
 from ssdsl.ir.value import Axis, Coordinate, names_of
 from ssdsl.lower.operators.operand_types import Axes, is_inner, windows_on
+from ssdsl.model.dims.window import around
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.op import PartKernel
 from ssdsl.model.ops.reader import AxisOfPart, axes_of, kernel_dims, parameters
@@ -65,8 +66,9 @@ def _windows(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[Window
     for split in (s for s in splits if isinstance(s, Split) and not is_inner(operator, s)):
         results = split.regions(operator.dims[split.dim].size)
         for number, at in windows_on(operator, split):
-            needs, size = tuple(run for (run,) in at), operator.dims[number].size
-            yield WindowPart(split.coordinate, axis_of(operator, number), results, needs, size)
+            needs, size = tuple(map(around, at)), operator.dims[number].size
+            operand, axis = place_of(operator, number)
+            yield WindowPart(split.coordinate, axis, results, needs, size, operand)
 
 
 def _inside(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[Offset]:
@@ -76,9 +78,9 @@ def _inside(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[Offset]
             yield Offset(split.coordinate, split.stride)
 
 
-def axis_of(operator: Operator, number: int) -> int:
-    """The axis of a dimension, in the first operand that has it."""
-    return next(axis for o in operator.inputs for axis, dims in enumerate(o.axes) if number in dims)
+def place_of(operator: Operator, number: int) -> tuple[int, int]:
+    """The first operand that has a dimension, and its axis there."""
+    return next((k, at) for k, o in enumerate(operator.inputs) for at, dims in enumerate(o.axes) if number in dims)
 
 
 def first_of(operator: Operator, splits: tuple[OpSplit, ...]) -> tuple[Coordinate, ...]:

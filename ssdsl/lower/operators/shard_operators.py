@@ -64,11 +64,12 @@ def data_splits(
 ) -> tuple[Split, ...]:
     """The splits over devices of an operator that runs once per step, and is computed whole along all other indices.
 
-    A kernel that gets the position of its part needs one run: an index in time outside a split leaves a device several.
+    A kernel that gets the position of its part, or reads windows, needs one run: an index in time outside a split
+    leaves a device several.
     """
     refused = {name for _, name in _problems(operator, indices, submesh, windowed, dict)}
     cut = operator_splits(operator, tuple(i for i in indices if i.name not in refused), submesh)
-    placed, held = placed_dims(operator), list[Split]()
+    placed, held = placed_dims(operator) | {d.window.of for d in operator.dims if d.window is not None}, list[Split]()
     for number, split in enumerate(cut):
         outside = (s for s in cut[:number] if not isinstance(s.coordinate, Axis))
         own = placed.intersection(split.dims)

@@ -10,6 +10,7 @@ from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.dims.factors import Factors
 from ssdsl.model.dims.signature import Letter, Misfit, Pattern, Signature, parse_signature, signature, whole_axes
+from ssdsl.model.dims.window import Rolled
 from ssdsl.model.graph import Origin
 from ssdsl.model.ops.errors import MissingRule, RowDoesNotFit, UnsteadyOperator
 from ssdsl.model.ops.families.whole import all_whole
@@ -219,9 +220,19 @@ def _output(reading: BoundCall, pattern: Pattern, tensor: Tensor, found: Analysi
     for size, axis_letters in zip(tensor.shape, pattern.fit(len(tensor.shape)), strict=True):
         for letter in axis_letters:
             if letter.name not in reading.slots:
-                reading.slots[letter.name] = BoundLetter(letter, [found.factors.new(letter.size or size)])
+                rolled = _rolled(reading, letter)
+                factors = [found.factors.new(letter.size or size)] if rolled is None else rolled
+                reading.slots[letter.name] = BoundLetter(letter, factors)
         named.append([letter.name for letter in axis_letters])
     return named
+
+
+def _rolled(reading: BoundCall, letter: Letter) -> list[int] | None:
+    """The factors of the axis that a letter of a result is, rolled: its positions are the same in another order, so it
+    is the same dimension, of as many factors. None for other letters."""
+    windows = ((slot, slot.letter.window) for slot in reading.slots.values())
+    found = (s.factors for s, w in windows if w is not None and w.of == letter.name and isinstance(w.shape, Rolled))
+    return next(found, None)
 
 
 def _regroup(call: CapturedCall, capture: Capture, found: Analysis) -> BoundCall:

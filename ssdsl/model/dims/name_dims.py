@@ -14,6 +14,7 @@ from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.dims.analyse import Analysis, BoundCall
 from ssdsl.model.dims.inner_names import PER_GROUP, factor_name
+from ssdsl.model.dims.window import Moved
 from ssdsl.model.graph import Origin
 from ssdsl.model.load.batch import automatic
 from ssdsl.model.load.model import Model
@@ -236,6 +237,19 @@ def _of_experts(n: _Naming) -> Names:
             yield from ((n.leaves(reading, letter), "experts") for letter in mine)
 
 
+def _of_moves(n: _Naming) -> Names:
+    """Names what is padded, sliced or joined as its result is, and the other way round: they are one axis of the model,
+    longer and shorter."""
+    for readings in (n.found.readings, reversed(n.found.readings)):
+        for reading in readings:
+            for letter in (slot.letter for slot in reading.slots.values()):
+                if letter.window is None or not isinstance(letter.window.shape, Moved):
+                    continue
+                given, made = n.leaves(reading, letter.name), n.leaves(reading, letter.window.of)
+                if len(given) == len(made) == 1:
+                    yield from (([b], n.names[a]) for a, b in ((*given, *made), (*made, *given)) if a in n.names)
+
+
 def _of_ranks(n: _Naming) -> Names:
     """Names the dimension between two projections beside a third, from what the first reads to what the second makes,
     if it is narrower than both ends: the rank of a low-rank adapter (Hu et al., LoRA, 2021)."""
@@ -324,6 +338,7 @@ def introducer(call: CapturedCall) -> str:
 RULES = (  # the strongest first
     _of_inputs(named=True),
     _of_attention,
+    _of_moves,
     _of_tables,
     _of_softmax,
     _of_products,
@@ -335,6 +350,7 @@ RULES = (  # the strongest first
     _between_projections,
     _in_front,
     _of_letters(*IMAGE),
+    _of_moves,
     _of_inputs(named=False),
     _of_weights,
     _of_results,

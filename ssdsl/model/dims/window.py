@@ -65,6 +65,43 @@ class Spread(Taps):
         return hull(k for k, _ in self.pairs((0, self.size), (start, end)))
 
 
+class Moved(Record):
+    """Padding, slices and joined tensors: result k is the position k * step - before, or none of this input.
+
+    >>> Moved(13, before=2).needs(0, 8)     # two places in front, which are padding
+    (0, 6)
+    """
+
+    size: int
+    before: int = 0
+    step: int = 1
+
+    def needs(self, start: int, end: int) -> Run:
+        return Sliding(self.size, self.step, self.before, taps=1).needs(start, end)
+
+
+class Rolled(Record):
+    """Rolling: result k is the position k - shift, counted around.
+
+    >>> Rolled(13, shift=2).runs(0, 8), Rolled(13, shift=2).needs(0, 8)
+    (((0, 6), (11, 13)), (0, 13))
+    """
+
+    size: int
+    shift: int
+
+    def runs(self, start: int, end: int) -> tuple[Run, ...]:
+        """The positions that the results start..end are: two runs, where they go over the end."""
+        first = (start - self.shift) % self.size
+        last = first + end - start
+        if last <= self.size:
+            return ((first, last),)
+        return ((0, self.size),) if end - start == self.size else ((0, last - self.size), (first, self.size))
+
+    def needs(self, start: int, end: int) -> Run:
+        return around(self.runs(start, end))
+
+
 class Adaptive(Record):
     """Adaptive pooling: result k reads k * size / results .. (k + 1) * size / results, rounded outwards.
 
@@ -102,6 +139,15 @@ def around(runs: Iterable[Run]) -> Run:
     """The shortest run that has all these runs."""
     found = [run for run in runs if run[0] < run[1]]
     return (min(start for start, _ in found), max(end for _, end in found)) if found else (0, 0)
+
+
+def needed(window: Window, results: Iterable[Run]) -> tuple[Run, ...]:
+    """The runs that results need: one, except of a rolled axis."""
+    match [*results]:
+        case [(start, end)] if isinstance(window, Rolled):
+            return window.runs(start, end)
+        case runs:
+            return (around(window.needs(*run) for run in runs),)
 
 
 # -- upsampling, by the functions of the runtime that programs call ----------------------------------------------------

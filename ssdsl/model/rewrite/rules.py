@@ -130,7 +130,14 @@ def _affine_grid(theta: Tensor, size: Any, align_corners: bool) -> Tensor:
     return torch.einsum("...k,bok->b...o", grid, theta)
 
 
+def _slice(x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+    """A slice of one position is that position: parts of the axis may then be summed, of which one has it."""
+    places = range(x.shape[dim])[start:end:step] if x.dim() else ()
+    return x.select(dim, places[0]).unsqueeze(dim) if len(places) == 1 < x.shape[dim] else NotImplemented
+
+
 RULES: dict[str, Rule] = {
+    "slice": _slice,
     "mean": _mean,
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"), _pool_to_one),
     "embedding": _embedding,

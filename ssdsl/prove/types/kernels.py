@@ -12,7 +12,7 @@ from ssdsl.model.ops.reader import argument, axes_of, parameters
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.types.local import Axes, Regions, Runs
 from ssdsl.prove.types.operators import Combining, combining
-from ssdsl.prove.types.windows import is_inside, part_function, parts_of
+from ssdsl.prove.types.windows import is_inside, part_function, parts_of, place_of
 from ssdsl.record import Record, field_names
 
 
@@ -102,9 +102,9 @@ def _windows(operator: Operator, splits: list[Split]) -> frozenset[WindowPart]:
         for split in splits:
             is_read = dim.window is not None and dim.window.of == split.dim and number != split.also
             if is_read and not is_inside(operator, split):
-                axis = next(a for o in operator.inputs for a, dims in enumerate(o.axes) if number in dims)
+                operand, axis = place_of(operator, number)
                 results, needs = zip(*parts_of(operator, split, number), strict=True)
-                found.add(WindowPart(split.coordinate, axis, results, needs, dim.size))
+                found.add(WindowPart(split.coordinate, axis, results, needs, dim.size, operand))
     return frozenset(found)
 
 

@@ -4,15 +4,16 @@ The operators' rows say the same by formulas, which are not used here. Resamplin
 """
 
 import itertools
+import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from ssdsl.ir.function import Split
 from ssdsl.model.graph import Operator
-from ssdsl.model.ops.reader import given_arguments
+from ssdsl.model.ops.reader import argument, given_arguments
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.types.local import Regions, Runs, are_all, positions
 
@@ -31,9 +32,14 @@ PARTS = {
     "upsample_linear": "linear_part",
     "upsample_bilinear": "linear_part",
     "upsample_trilinear": "linear_part",
+    "pad": "pad_part",
+    "slice": "slice_part",
+    "roll": "roll_part",
+    "cat": "cat_part",
     "scaled_dot_product_attention": "causal_attention_part",
     "attention_dropout": "attention_dropout",
 }
+MOVES = ("pad", "slice", "roll", "cat")
 ATTENTION = ("scaled_dot_product_attention", "attention_dropout")
 
 
@@ -57,10 +63,26 @@ def _kind_and_space(operator: Operator) -> tuple[str, int]:
 def windows_of(operator: Operator, split: Split) -> tuple[tuple[int, Regions], ...]:
     """The dimensions that are windowed on a split one, each with the run that every part needs."""
     return tuple(
-        (number, tuple((run,) for _, run in parts_of(operator, split, number)))
+        (number, _needs(operator, split, number))
         for number, dim in enumerate(operator.dims)
         if dim.window is not None and dim.window.of == split.dim and number != split.also
     )
+
+
+def _needs(operator: Operator, split: Split, number: int) -> Regions:
+    """The runs of a windowed dimension that every part needs: one, except of a rolled axis, of which it needs no more
+    than it reads."""
+    parts = parts_of(operator, split, number)
+    if operator.target.partition(".")[0] != "aten::roll":
+        return tuple((run,) for _, run in parts)
+    reads = _reads(operator, number)
+    return tuple(_runs(frozenset[int]().union(*(reads[p] for p in positions(runs)))) for runs, _ in parts)
+
+
+def _runs(places: frozenset[int]) -> Runs:
+    """The positions as runs."""
+    starts = sorted(p for p in places if p - 1 not in places)
+    return tuple(zip(starts, sorted(p + 1 for p in places if p + 1 not in places), strict=True))
 
 
 def is_inside(operator: Operator, split: Split) -> bool:
@@ -97,6 +119,8 @@ def _reads(operator: Operator, number: int) -> Reads:
     size, results = operator.dims[number].size, operator.dims[window.of].size
     if _kind_and_space(operator)[0] in ATTENTION:
         return _in_front(operator, number, window.of)
+    if operator.target.startswith("aten::") and operator.kind in MOVES:
+        return _moved(operator, number, window.of)
     axes = operator.inputs[0].axes
     kind, space = _kind_and_space(operator)
     at = next(k for k, dims in enumerate(axes) if number in dims) - (len(axes) - space)
@@ -134,6 +158,50 @@ def _in_front(operator: Operator, keys: int, queries: int) -> Reads:
     if not (is_square and arguments["is_causal"] and ((queries,), (keys,), (keys,)) == (query, key, value)):
         raise Wrong(Rule.FIXED, "causal attention of as many queries as keys", operator.kind)
     return tuple(frozenset((0, k)) for k in range(dims[queries].size))
+
+
+def place_of(operator: Operator, number: int) -> tuple[int, int]:
+    """The first operand that has a dimension, and its axis there."""
+    return next((k, at) for k, o in enumerate(operator.inputs) for at, dims in enumerate(o.axes) if number in dims)
+
+
+def _moved(operator: Operator, number: int, of: int) -> Reads:
+    """The reads of an operator that moves elements along one axis: each result is one position of the operand, or none
+    of it."""
+    operand, axis = place_of(operator, number)
+    size, results, rank = operator.dims[number].size, operator.dims[of].size, len(operator.outputs[0].axes)
+    if [*operator.outputs[0].axes[axis]] != [of] or [*operator.inputs[operand].axes[axis]] != [number]:
+        raise Wrong(Rule.FIXED, "an operator that moves elements along the axis of its results", operator.kind)
+    along = {"pad": axis, "roll": axis}.get(operator.kind, int(argument(operator, "dim") or 0) % rank)
+    places: Sequence[int]
+    if operator.kind == "pad":
+        places = _padded(operator, rank - 1 - axis, size)
+    elif operator.kind == "roll":
+        shifts, dims = (_listed(argument(operator, word)) for word in ("shifts", "dims"))
+        places = [
+            (k - sum(s for s, d in zip(shifts, dims, strict=True) if d % rank == axis)) % size for k in range(size)
+        ]
+    elif operator.kind == "slice":
+        places = range(size)[slice(*(argument(operator, name) for name in ("start", "end", "step")))]
+    else:
+        lengths = [math.prod(operator.dims[d].size for d in o.axes[axis]) for o in operator.inputs]
+        places = [p if k == operand else -1 for k, length in enumerate(lengths) for p in range(length)]
+    if along != axis or len(places) != results:
+        raise Wrong(Rule.FIXED, "an operator that moves elements along this axis", operator.kind)
+    return tuple(frozenset({p} if 0 <= p < size else ()) for p in places)
+
+
+def _listed(numbers: Any) -> list[int]:
+    return [*numbers] if isinstance(numbers, (tuple, list)) else [int(numbers)]
+
+
+def _padded(operator: Operator, from_last: int, size: int) -> range:
+    """The place of each result of a padding with a constant; those outside of the operand are padding."""
+    amounts = argument(operator, "pad")
+    if argument(operator, "mode") != "constant" or len(amounts) < 2 * from_last + 2:
+        raise Wrong(Rule.FIXED, "a padding with a constant along this axis", operator.kind)
+    front, behind = amounts[2 * from_last : 2 * from_last + 2]
+    return range(-front, size + behind)
 
 
 SLIDING = {"stride": 1, "padding": 0, "dilation": 1}  # the arguments of sliding windows, with their defaults

@@ -1,4 +1,4 @@
-"""Kernels of parts: convolutions and pooling along split axes.
+"""Kernels of parts: convolutions, pooling and moves along split axes.
 
 A part's input is the region that its results need, clipped to the whole tensor. Positions outside the tensor are
 padding, which the part adds itself. `space` is the number of trailing space axes (height, width, ...). Other arguments
@@ -21,7 +21,8 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 class Part(NamedTuple):
     """A part along `axis`: the results start..end of the whole, from an input that begins at position `first` of
-    `size`. If the results are several `runs`, these lie between start and end."""
+    `size`. If the results are several `runs`, these lie between start and end. Of several tensors, the input is number
+    `operand`."""
 
     axis: int
     start: int
@@ -29,6 +30,7 @@ class Part(NamedTuple):
     first: int
     size: int
     runs: Runs = ()
+    operand: int = 0
 
     @property
     def results(self) -> Runs:
@@ -95,6 +97,54 @@ def conv_transpose_part(
     for part, start in cuts:
         result = result.narrow(part.axis, start, part.end - part.start)
     return result.contiguous()
+
+
+# -- moves -------------------------------------------------------------------------------------------------------------
+
+
+def pad_part(x: torch.Tensor, pad: Sequence[int], value: float | None, parts: Sequence[Part]) -> torch.Tensor:
+    """Padding with a constant; negative amounts cut off."""
+    amounts = {x.dim() - 1 - k: (pad[2 * k], pad[2 * k + 1]) for k in range(len(pad) // 2)}
+    for part in parts:
+        count = part.end - part.start
+        front = min(count, max(0, amounts[part.axis][0] - part.start))
+        amounts[part.axis] = (front, count - front - x.shape[part.axis])
+    return _pad(x, amounts, value or 0).contiguous()
+
+
+def slice_part(x: torch.Tensor, dim: int, step: int, parts: Sequence[Part]) -> torch.Tensor:
+    """A slice: the part's input begins and ends with positions that it takes."""
+    result: torch.Tensor = aten.slice(x, dim, 0, None, step)
+    return result.contiguous()
+
+
+def roll_part(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int], parts: Sequence[Part]) -> torch.Tensor:
+    """Rolled axes. A part whose input goes over the end of the axis has what lies at the beginning of it first."""
+    by_axis = {dim % x.dim(): shift for dim, shift in zip(_listed(dims), _listed(shifts), strict=True)}
+    for part in parts:
+        first = (part.start - by_axis[part.axis]) % part.size
+        by_axis[part.axis] = -max(0, first + part.end - part.start - part.size)
+    return torch.roll(x, [*by_axis.values()], [*by_axis])
+
+
+def _listed(values: Sequence[int] | int) -> Sequence[int]:
+    return [values] if isinstance(values, int) else values
+
+
+def cat_part(tensors: Sequence[torch.Tensor], dim: int, parts: Sequence[Part]) -> torch.Tensor:
+    """Joined tensors: the input of the part belongs to one of them, and of the others the part has all."""
+    (part,) = parts
+    pieces, begin = [], 0
+    for number, x in enumerate(tensors):
+        if number == part.operand:
+            pieces.append(x)
+            begin += part.size
+            continue
+        size = x.shape[part.axis]
+        first, last = (min(max(0, k - begin), size) for k in (part.start, part.end))
+        pieces.append(x.narrow(part.axis, first, last - first))
+        begin += size
+    return torch.cat(pieces, dim)
 
 
 # -- pooling -----------------------------------------------------------------------------------------------------------

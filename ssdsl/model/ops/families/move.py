@@ -1,6 +1,19 @@
 """The rows of operators that regroup, reorder, join or repeat elements and compute nothing."""
 
-from ssdsl.model.dims.signature import Signature, axes, kept_whole, signature, whole, with_axis
+from ssdsl.model.dims.signature import (
+    Axis,
+    Letter,
+    Signature,
+    Windowed,
+    axes,
+    free,
+    kept_whole,
+    signature,
+    whole,
+    whole_axes,
+    with_axis,
+)
+from ssdsl.model.dims.window import Moved, Window
 from ssdsl.model.ops.families.elementwise import broadcast
 from ssdsl.model.ops.op import Op, PartKernel, call_of, regroup
 from ssdsl.model.ops.reader import TypedCall
@@ -61,10 +74,37 @@ def _reads_few(call: TypedCall) -> bool:
 
 
 def pad(call: TypedCall) -> Signature:
-    """Padded axes are whole, and new ones in the result; the amounts are given in pairs, the last axis first."""
-    padded = {call.rank - 1 - i // 2 for i, n in enumerate(call.args[1]) if n}
-    given, out = ([whole(f"{w}{i}") if i in padded else a for i, a in enumerate(axes(call.rank))] for w in "ab")
+    """Padded axes are new ones in the result. A part of it reads what is not padding, a window of the input; copies of
+    the border, or of what is on the other side, need the whole axis. The amounts are given in pairs, the last axis
+    first."""
+    amounts, is_constant = call.args[1], call.argument("mode") == "constant"
+    given, out = axes(call.rank), axes(call.rank)
+    for i in range(0, len(amounts), 2):
+        at = call.rank - 1 - i // 2
+        if any(amounts[i : i + 2]):
+            window = Moved(call.shape[at], before=amounts[i]) if is_constant else None
+            given[at], out[at] = _moved(at, window)
     return signature([given], [out])
+
+
+def _moved(at: int, window: Window | None) -> tuple[Axis, Axis]:
+    """The axis of an input and that of a result that reads it by a window; both are whole if it does not."""
+    if window is None:
+        return whole(f"a{at}"), whole(f"b{at}")
+    return (Letter(f"a{at}", fixed=True, window=Windowed(f"b{at}", window)),), free(f"b{at}")
+
+
+def slice_(call: TypedCall) -> Signature:
+    """A run of an axis, or one position of each `step`. If it takes most of the axis, a part of the result reads a
+    window; a short one is computed whole."""
+    names, at = axes(call.rank), call.axis("dim")
+    size, kept = call.shape[at], call.result[at]
+    if size == kept:
+        return signature([names], [names])
+    start, step = int(call.argument("start") or 0), int(call.argument("step"))
+    first = max(0, start + size) if start < 0 else start
+    given, out = _moved(at, Moved(size, -first, step) if 2 * kept > size else None)
+    return signature([with_axis(names, at, given)], [with_axis(names, at, out)])
 
 
 def repeat(call: TypedCall) -> Signature:
@@ -92,7 +132,9 @@ def unfold(call: TypedCall) -> Signature:
 
 
 def cat(call: TypedCall) -> Signature:
-    """The joined axis is whole. An empty vector may be joined to tensors of any rank, and adds nothing.
+    """The joined axis is whole, unless one tensor is more than twice as long as all others together: these are its
+    border, of which each part is given all, and the part reads a window of the long one. An empty vector may be joined
+    to tensors of any rank, and adds nothing.
 
     Batches of one size, joined along the first axis: it is batches x the size of one, and the latter may be split.
     """
@@ -101,9 +143,14 @@ def cat(call: TypedCall) -> Signature:
     if at == 0 and len(set(call.shapes)) == 1:  # halves of a head, which rotation joins, remain one dimension
         joined = (*whole("which", len(call.inputs)), *names[at])
         return signature([names] * len(call.inputs), [with_axis(names, at, joined)])
-    parts = [whole(f"p{k}") for k in range(len(call.inputs))]
+    parts, joined = whole_axes(len(call.inputs), "p"), whole("joined")
+    if all(len(s) == rank for s in call.shapes):
+        sizes = [s[at] for s in call.shapes]
+        if 3 * sizes[most := sizes.index(max(sizes))] > 2 * call.result[at]:
+            window = Moved(sizes[most], before=sum(sizes[:most]))
+            parts[most], joined = _moved(most, window)
     rows = [with_axis(names, at, p) if len(s) == rank else [p] for p, s in zip(parts, call.shapes, strict=True)]
-    return signature(rows, [with_axis(names, at, whole("whole"))])
+    return signature(rows, [with_axis(names, at, joined)])
 
 
 def stack(call: TypedCall) -> Signature:
@@ -144,11 +191,12 @@ OPS = (
     Op("aten::split", split, regroups=True),
     Op("aten::split_with_sizes", split, regroups=True),
     Op("aten::expand", expand, linear_in=("self",)),
-    Op("aten::pad", pad),
+    Op("aten::pad", pad, windows=call_of("pad_part", "self pad value parts")),
+    Op("aten::slice", slice_, windows=call_of("slice_part", "self dim step parts")),
     Op("aten::repeat", repeat),
     Op("aten::diagonal", diagonal),
     Op("aten::unfold", unfold),
-    Op("aten::cat", cat, linear_in=("tensors",)),
+    Op("aten::cat", cat, linear_in=("tensors",), windows=call_of("cat_part", "tensors dim parts")),
     Op("aten::stack", stack, linear_in=("tensors",)),
     Op("aten::glu", glu),
 )

@@ -5,7 +5,18 @@ A kernel merges the parts of running sums, and of the largest elements.
 
 from collections.abc import Callable
 
-from ssdsl.model.dims.signature import Signature, axes, combined, signature, whole, whole_axes
+from ssdsl.model.dims.signature import (
+    Letter,
+    Signature,
+    Windowed,
+    axes,
+    combined,
+    free,
+    signature,
+    whole,
+    whole_axes,
+)
+from ssdsl.model.dims.window import Rolled
 from ssdsl.model.ops.families.whole import axes_after
 from ssdsl.model.ops.op import Op, PartKernel, Rule, call_of
 from ssdsl.model.ops.reader import TypedCall
@@ -27,9 +38,22 @@ def along(dims_of: Callable[[TypedCall], object]) -> Rule:
     return rule
 
 
-def _rolled(call: TypedCall) -> object:
-    """The axes that are rolled; all, if none is given: `roll` then flattens the tensor."""
-    return call.argument("dims") or tuple(range(call.rank))
+def roll(call: TypedCall) -> Signature | None:
+    """A part of a rolled axis reads as many positions of the axis, some of them from its other end. Without axes the
+    tensor is flattened: all are whole."""
+    shifts, dims = (_numbers(call.argument(word)) for word in ("shifts", "dims"))
+    if len({d % call.rank for d in dims}) != len(dims) or not dims:
+        return along(lambda call: dims or tuple(range(call.rank)))(call)
+    given, made = axes(call.rank), axes(call.rank)
+    for shift, dim in zip(shifts, dims, strict=True):
+        window = Rolled(call.shape[dim], shift)
+        given[dim] = (Letter(f"a{dim % call.rank}", fixed=True, window=Windowed(f"b{dim % call.rank}", window)),)
+        made[dim] = free(f"b{dim % call.rank}")
+    return signature([given], [made])
+
+
+def _numbers(value: object) -> tuple[int, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (int(str(value)),)
 
 
 def running(call: TypedCall) -> Signature:
@@ -51,7 +75,7 @@ def largest(call: TypedCall) -> Signature:
     return signature([given], [found] * len(call.outputs))
 
 
-ALONG_DIM = "cummax cummin sort argsort slice".split()
+ALONG_DIM = "cummax cummin sort argsort".split()
 
 
 def _merged(kind: str, rule: Rule, words: str) -> Op:
@@ -74,7 +98,7 @@ OPS = (
     _merged("topk", largest, "self k dim largest start part group"),
     *(Op(f"aten::{kind}", along(lambda call: call.argument("dim"))) for kind in ALONG_DIM),
     Op("aten::flip", along(lambda call: call.argument("dims"))),
-    Op("aten::roll", along(_rolled), text=".roll"),
+    Op("aten::roll", roll, windows=call_of("roll_part", "self shifts dims parts"), text=".roll"),
     *(
         Op(f"aten::_fft_{kind}", along(lambda call: call.argument("dim")), linear_in=("self",))
         for kind in ("r2c", "c2c", "c2r")
