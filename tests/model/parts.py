@@ -18,6 +18,7 @@ from ssdsl.ir.value import Axis, Name, Time, Var
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.operators.operand_types import local_sizes, operand_shape, operand_types
 from ssdsl.model.capture.initial_state import constants_of
+from ssdsl.model.dims.window import needed
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
 from ssdsl.model.ops.families.experts import OF_ROWS
 from ssdsl.model.ops.families.random import FUNCTIONS
@@ -121,8 +122,8 @@ def indices_of(operator: Operator, operand: Operand, cuts: Sequence[Split], at: 
                 found = digits.select(axis + 1, place).flatten(axis, axis + 1)
             for window in (operator.dims[d].window for d in dims):
                 if window is not None and window.of == cut.dim:  # the only cut of this dimension
-                    start, end = window.shape.needs(place * cut.stride, (place + 1) * cut.stride)
-                    found = found.narrow(axis, start, end - start)
+                    runs = needed(window.shape, [(place * cut.stride, (place + 1) * cut.stride)])
+                    found = torch.cat([found.narrow(axis, start, end - start) for start, end in runs], axis)
         sizes[cut.dim] //= cut.parts
     return found
 
