@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ssdsl.model.constant import Constant
 from ssdsl.model.dims.inner_names import next_inside
-from ssdsl.model.dims.window import Window
+from ssdsl.model.dims.window import Moved, Window
 from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.memory.storage import Storage, aliases
 from ssdsl.record import Record
@@ -339,6 +339,12 @@ class Graph:
         """The classes of dimensions that windows join: parts of them may be unequal."""
         pairs = ((op, d) for op in self.operators for d in op.dims if d.window is not None)
         return frozenset(cls for op, d in pairs if d.window for cls in (d.cls, op.dims[d.window.of].cls))
+
+    @cached_property
+    def moved(self) -> frozenset[int]:
+        """The classes of dimensions that padding, slices and joins make of another one."""
+        pairs = ((op, d.window) for op in self.operators for d in op.dims if d.window is not None)
+        return frozenset(op.dims[w.of].cls for op, w in pairs if isinstance(w.shape, Moved))
 
     @cached_property
     def parents(self) -> frozenset[str]:

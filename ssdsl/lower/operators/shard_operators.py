@@ -12,7 +12,7 @@ from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import are_joined, coordinate_of, operator_splits
 from ssdsl.lower.operators.divide_dims import undivided_by
 from ssdsl.lower.operators.operand_types import operand_shape, operand_types
-from ssdsl.model.dims.window import Prefix
+from ssdsl.model.dims.window import Moved, Prefix, Rolled
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.reader import placed_dims
 from ssdsl.plan.plan import Index, Plan
@@ -36,16 +36,27 @@ def shard_operators(lowering: Lowering) -> Lowering:
         if (call := (signatures[operator.name], id(own))) not in right:
             indices, submesh = plan.of(operator.name).indices, lowering.submeshes[operator.name]
             problems = list(_problems(operator, indices, submesh, windowed, cuts))
+            if problems and (moved := moved_dims(operator)):
+                # padding, slices, joins and rolls only move positions: where parts cannot, each moves all of them
+                own = tuple(split for split in own if moved.isdisjoint(split.dims))
+                left = tuple(index for index in indices if moved.isdisjoint(index.dims))
+                problems = list(_problems(operator, left, submesh, windowed, cuts))
             for problem, index in problems:
                 if (problem.code, index) not in wrong:
                     wrong[problem.code, index] = _with_cause(problem, operator, plan)
-            if not problems:
+            if not problems and own is lowering.cuts[operator.name]:
                 right.add(call)
         carried = lowering.splits.get(operator.name, ())
         splits[operator.name] = (*own, *carried) if carried else own
     if wrong:
         raise PlanError(*wrong.values())
     return replace(lowering, splits=splits)
+
+
+def moved_dims(operator: Operator) -> frozenset[int]:
+    """The dimensions of an operator's results whose positions are those of an operand, moved."""
+    windows = (d.window for d in operator.dims if d.window is not None)
+    return frozenset(w.of for w in windows if isinstance(w.shape, Moved | Rolled))
 
 
 def _with_cause(problem: Diagnostic, operator: Operator, plan: Plan) -> Diagnostic:

@@ -303,7 +303,8 @@ def _is_free(ctx: Context, op: Operator, at: int, parts: SplitParts) -> bool:
 
 def _dividing(ctx: Context, s: nodes.SplitStatement, alike: list[_Alike], parts: SplitParts) -> list[_Alike]:
     """The operators whose dimension can be cut into these parts. Of the others, those that no plan places, such as
-    computations on indices alone, stay whole. `where possible` leaves the rest whole, too; otherwise raises
+    computations on indices alone, stay whole, and so do those on a moved axis (padded, sliced or joined, and so of
+    another size) where the axis itself can be cut. `where possible` leaves the rest whole, too; otherwise raises
     PlanError."""
     kept: list[_Alike] = []
     bad: dict[int, Places] = {}
@@ -313,6 +314,11 @@ def _dividing(ctx: Context, s: nodes.SplitStatement, alike: list[_Alike], parts:
             kept.append(one)
         elif one.like.stage is Stage.COMPUTE:
             bad.setdefault(left[0], []).extend((ctx.model.graph.operators[n], one.at) for n in one.numbers)
+    if any(one.like.stage is Stage.COMPUTE for one in kept):
+        is_moved = ctx.model.graph.moved.__contains__
+        bad = {
+            n: found for n, places in bad.items() if (found := [p for p in places if not is_moved(p[0].dims[p[1]].cls)])
+        }
     for places in bad.values():
         places.sort(key=lambda place: ctx.model.position[place[0].name])
     if bad and s.where is None:

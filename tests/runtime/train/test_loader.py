@@ -1,6 +1,7 @@
 """The loader: the batches of a single device under any plan, of which a rank loads only what it needs."""
 
 import gc
+import signal
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -608,13 +609,21 @@ def test_no_worker_stays_behind(keeps: bool) -> None:
 class Killing(Numbers):
     def __getitem__(self, key: int) -> Any:
         import os
-        import signal
 
         if key == 13 and torch.utils.data.get_worker_info() is not None:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__getitem__(key)
 
 
+@pytest.fixture
+def no_handler() -> Iterator[None]:
+    """Torch's handler of ended workers, which raises in the main thread once that has made a DataLoader."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGCHLD, before)
+
+
+@pytest.mark.usefixtures("no_handler")
 def test_a_worker_that_is_killed() -> None:
     told = failing("dp", Killing, workers=Workers(1))
     assert told[0] == told[1] and told[0].startswith("rank 1: loading failed: a worker process ended\n  help: ")
