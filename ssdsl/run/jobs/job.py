@@ -56,9 +56,10 @@ class Job:
 WARNED_S = 120  # so long before its end a job is asked to save
 
 # What asks for an end goes to the ranks alone, which are torchrun's children: torchrun would give them 30 s. Behind a
-# process's name, /proc has its state and its parent. Not every image has pkill.
+# process's name, /proc has its state and its parent. Not every image has pkill. A signal ends a `wait` too early, perhaps
+# when torchrun has ended already: the next one has its status.
 STOPPABLE = """stop() {{
-    stopped=1
+    stopped=1 again=1
     for stat in /proc/[0-9]*/stat; do
         read -r line 2>/dev/null <"$stat" || continue
         set -- ${{line##*) }}
@@ -66,8 +67,8 @@ STOPPABLE = """stop() {{
     done
 }}
 trap stop TERM USR1
-{command} & torchrun=$!
-while kill -0 "$torchrun" 2>/dev/null; do wait "$torchrun"; status=$?; done
+{command} & torchrun=$! again=1
+while [ -n "$again" ]; do again=; wait "$torchrun" && status=0 || status=$?; done
 """
 
 

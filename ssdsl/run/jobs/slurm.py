@@ -5,11 +5,11 @@ import shlex
 from ssdsl.run.jobs.job import WARNED_S, Job, stoppable
 
 # Slurm signals the script alone (`B:`). It passes that on to the tasks, which save, and has itself queued again.
-REQUEUED = """stop() { stopped=1; scancel --signal=USR1 "$SLURM_JOB_ID"; }  # to the tasks, not to this script
+REQUEUED = """stop() { stopped=1 again=1; scancel --signal=USR1 "$SLURM_JOB_ID"; }  # to the tasks, not to this script
 trap stop USR1 TERM"""
 AGAIN = """ &
-tasks=$!
-while kill -0 "$tasks" 2>/dev/null; do wait "$tasks" && status=0 || status=$?; done
+tasks=$! again=1
+while [ -n "$again" ]; do again=; wait "$tasks" && status=0 || status=$?; done
 if [ -n "${stopped:-}" ] && [ "$status" -eq 0 ]; then
     scontrol requeue "$SLURM_JOB_ID"
 fi
