@@ -56,7 +56,7 @@ class Job:
 WARNED_S = 120  # so long before its end a job is asked to save
 
 # What asks for an end goes to the ranks alone, which are torchrun's children: torchrun would give them 30 s. Behind a
-# process's name, /proc has its state and its parent. Not every image has pkill. A signal ends a `wait` too early, perhaps
+# process's name, /proc has its state and its parent. Not every image has pkill. A signal ends a `wait` too early, also
 # when torchrun has ended already: the next one has its status.
 STOPPABLE = """stop() {{
     stopped=1 again=1
