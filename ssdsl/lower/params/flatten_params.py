@@ -86,7 +86,8 @@ def flatten_params(lowering: Lowering) -> Lowering:
     if not lowering.trains:
         return replace(lowering, flats=lowering.held.flats)
     if lowering.held.flats:
-        reached = tuple(p for p in lowering.params if p.weight not in lowering.unreached)
+        unreached = lowering.unreached
+        reached = tuple(p for p in lowering.params if p.weight not in unreached)
         return replace(lowering, flats=tuple(_completed(flat, reached) for flat in lowering.held.flats))
     layers = layer_paths(lowering.graph)
     submeshes: dict[str, list[Submesh]] = {}
