@@ -28,8 +28,8 @@ from ssdsl.runtime.checkpoints.content import MODEL, STATE
 from ssdsl.runtime.checkpoints.reader import Checkpoint
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.ranks.world import World
-from ssdsl.runtime.step.observers import state
 from ssdsl.runtime.train.engine import Engine
+from ssdsl.runtime.train.observers import state
 from ssdsl.text.diagnostic import PlanError
 
 CPU = torch.device("cpu")

@@ -13,6 +13,7 @@ from ssdsl.ir.value import Type, digits_of, names_of
 from ssdsl.model.capture.sparse_gradients import sparse_weights
 from ssdsl.model.graph import Origin
 from ssdsl.model.products import step_flops
+from ssdsl.runtime.layout.mesh import RankMesh
 from ssdsl.runtime.program.table import (
     AxisTake,
     BatchInput,
@@ -29,7 +30,6 @@ from ssdsl.runtime.program.table import (
     TensorEntry,
     TransferEntry,
 )
-from ssdsl.runtime.ranks.mesh import RankMesh
 from ssdsl.runtime.version import VERSION
 
 Groups = dict[tuple[str, tuple[str, ...]], None]

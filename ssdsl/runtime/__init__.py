@@ -9,10 +9,10 @@ from typing import Any
 _NAMES = {
     "kernels.attention": "attention_keys causal_attention_part",
     "random.counter_rng": "step_keys",
-    "layout.collectives": "all_gather all_reduce all_reduce_ all_to_all exchange keep_first narrow reduce_scatter "
+    "ranks.collectives": "all_gather all_reduce all_reduce_ all_to_all exchange keep_first narrow reduce_scatter "
     "reshard rows_to_all",
     "layout.cut": "contiguous put take take_at take_sizes",
-    "layout.earlier_parts": "extend",
+    "ranks.earlier_parts": "extend",
     "step.joins": "Input Join",
     "kernels.embedding_and_norm": "batch_norm_parts embedding_part first first_time gather_part group_norm_parts "
     "instance_norm_parts layer_norm_parts nll_part rms_norm_parts",

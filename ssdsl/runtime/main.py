@@ -25,17 +25,17 @@ from .errors import EngineError
 from .health.earlier_attempt import has_saved, note_start
 from .health.failure import prepare_folder, report_failure, written_whole
 from .health.heartbeat import Heartbeat
+from .health.nodes import check_alike, collect, hand_in
 from .health.start import find_place, join_group, transport
 from .health.stop_request import ASKING
 from .health.watchdog import Watchdog
 from .options import Training, flag_of
-from .ranks.nodes import check_alike, collect, hand_in
 from .ranks.transport import settle
 from .ranks.world import World
-from .step.observers import Dump, ObservedStep, Observer, ProfileObserver, ProgressObserver
 from .train.engine import Engine
 from .train.engine_checkpoints import is_of_run
 from .train.log import peak_memory_bytes
+from .train.observers import Dump, ObservedStep, Observer, ProfileObserver, ProgressObserver
 from .train.optimizer import asked_optimizer, optimizers, own_options
 from .train.precision import without_tf32
 from .train.programs import InFolder

@@ -7,7 +7,7 @@ import torch
 
 from ssdsl.runtime.checkpoints.content import Content, content_of
 from ssdsl.runtime.layout.cut import Piece
-from ssdsl.runtime.layout.parts import LocalTensor
+from ssdsl.runtime.step.parts import LocalTensor
 
 
 def tensors(seed: int) -> dict[str, torch.Tensor]:

@@ -22,8 +22,8 @@ from ssdsl.runtime.checkpoints.content import Content, content_of
 from ssdsl.runtime.checkpoints.loader import open_on_all, read_on_all
 from ssdsl.runtime.checkpoints.reader import Checkpoint
 from ssdsl.runtime.checkpoints.saver import Saver
-from ssdsl.runtime.layout.parts import LocalTensor, untrained
 from ssdsl.runtime.ranks.world import World
+from ssdsl.runtime.step.parts import LocalTensor, untrained
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
 from tests.checkpoint.conftest import together

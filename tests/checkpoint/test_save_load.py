@@ -21,7 +21,7 @@ from ssdsl.runtime.checkpoints.plain import from_json, to_json
 from ssdsl.runtime.checkpoints.reader import Checkpoint
 from ssdsl.runtime.checkpoints.saver import Saver
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.layout.parts import LocalTensor
+from ssdsl.runtime.step.parts import LocalTensor
 from tests.checkpoint import parts
 from tests.checkpoint.conftest import Together, together
 

@@ -15,8 +15,8 @@ from ssdsl.cli.main import main
 from ssdsl.runtime.checkpoints.content import content_of
 from ssdsl.runtime.checkpoints.reader import Checkpoint
 from ssdsl.runtime.checkpoints.saver import Saver
-from ssdsl.runtime.layout.parts import LocalTensor
 from ssdsl.runtime.ranks.control import LoneControl
+from ssdsl.runtime.step.parts import LocalTensor
 
 
 @dataclass(frozen=True)

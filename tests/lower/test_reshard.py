@@ -19,8 +19,8 @@ from ssdsl.ir.function import Conversion
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Cut, Layout, Shape, Shard, nests
 from ssdsl.ir.value import Name, Type, Var
 from ssdsl.lower.conversions.reshard import reshard
-from ssdsl.runtime.layout import collectives
-from ssdsl.runtime.ranks.mesh import RankMesh
+from ssdsl.runtime.layout.mesh import RankMesh
+from ssdsl.runtime.ranks import collectives
 from ssdsl.runtime.ranks.transport import Transport
 from ssdsl.runtime.ranks.world import World
 

@@ -16,11 +16,12 @@ from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh
 from ssdsl.lower.conversions.transfer import keep_boxes, plan_move
 from ssdsl.plan.plan import Mesh
 from ssdsl.record import replace
-from ssdsl.runtime.layout import transfers
+from ssdsl.runtime.layout import mesh
 from ssdsl.runtime.program.codec import decoded, to_json
 from ssdsl.runtime.program.table import TransferEntry
-from ssdsl.runtime.ranks import mesh, rank_setup
+from ssdsl.runtime.ranks import transfers
 from ssdsl.runtime.ranks.world import World
+from ssdsl.runtime.step import rank_setup
 
 SHAPES = {
     "2-D": (Shape(((12,), (3, 12, 2))), (0, 2)),

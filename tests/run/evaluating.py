@@ -9,8 +9,8 @@ from ssdsl.model.load.model import Model
 from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.runtime.ranks.world import World
-from ssdsl.runtime.step.observers import state
 from ssdsl.runtime.train.engine import Engine
+from ssdsl.runtime.train.observers import state
 from ssdsl.runtime.train.programs import InMemory
 from ssdsl.workspace import Compiled
 

@@ -19,7 +19,7 @@ behaviour = (Path(__file__).parent / "behaviour").read_text()
 (out / f"pid{rank}").write_text(str(os.getpid()))
 
 if behaviour in ("stopped", "loops", "full"):
-    from heartbeat import Heartbeat  # a copy of the runtime's, which needs no torch
+    from runtime.health.heartbeat import Heartbeat  # a part of the runtime that needs no torch
 
     heartbeat = Heartbeat(out, rank)
     heartbeat.report("loading its weights", role=f"stage{rank}")

@@ -12,20 +12,23 @@ from pathlib import Path
 
 import pytest
 
+from ssdsl import runtime
 from ssdsl.run.launch import launch
-from ssdsl.runtime.health import heartbeat
 from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 
-PULSE = Path(heartbeat.__file__)
+RUNTIME = Path(runtime.__file__).parent
+HEARTBEAT = ("health/__init__.py", "health/heartbeat.py", "ranks/__init__.py", "ranks/role_place.py")
 PROGRAM = Path(__file__).parent / "fake_program.py"
 
 
 def program(folder: Path, behaviour: str) -> Path:
     folder.mkdir()
     shutil.copy(PROGRAM, folder / "main.py")
-    shutil.copy(PULSE, folder / "heartbeat.py")
+    for name in HEARTBEAT:
+        (folder / "runtime" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(RUNTIME / name, folder / "runtime" / name)
     (folder / "behaviour").write_text(behaviour)
     return folder
 

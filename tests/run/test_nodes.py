@@ -13,11 +13,11 @@ from torch.distributed import TCPStore
 from ssdsl.cli.training import chosen_nodes
 from ssdsl.run.launch import Nodes
 from ssdsl.runtime.health.failure import prepare_folder
+from ssdsl.runtime.health.nodes import collect, hand_in
 from ssdsl.runtime.health.stall import BEATS_S
 from ssdsl.runtime.health.torchrun_store import StatusStore
 from ssdsl.runtime.health.watchdog import _here
 from ssdsl.runtime.ranks import transport
-from ssdsl.runtime.ranks.nodes import collect, hand_in
 
 
 def test_nodes_of_the_command_line() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ssdsl.runtime.checkpoints.content import Box, boxes_of, divided, slabs
 from ssdsl.runtime.layout.cut import Piece
-from ssdsl.runtime.layout.parts import LocalTensor
+from ssdsl.runtime.step.parts import LocalTensor
 
 
 @st.composite

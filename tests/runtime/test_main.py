@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from ssdsl.runtime.main import _options, _train, make_optimizer
-from ssdsl.runtime.step.observers import ObservedStep, ProgressObserver
 from ssdsl.runtime.train.engine import Engine
+from ssdsl.runtime.train.observers import ObservedStep, ProgressObserver
 from tests.train.conftest import batches, on_ranks
 
 

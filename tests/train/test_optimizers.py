@@ -15,11 +15,11 @@ from ssdsl.model.trace import capture
 from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.layout.parts import LocalTensor
 from ssdsl.runtime.main import make_optimizer
 from ssdsl.runtime.program.initial_state import InitialState
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.step.flat_params import Replicated
+from ssdsl.runtime.step.parts import LocalTensor
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.optimizer import Optimizer, refuses_sparse, stepped
 from ssdsl.runtime.train.precision import HALF

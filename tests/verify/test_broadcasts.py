@@ -17,8 +17,8 @@ from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.verify.verify import difference, verify_dumps
 from ssdsl.runtime.options import Training
-from ssdsl.runtime.program.provenance import Sites
 from ssdsl.runtime.ranks.world import AwaitedMessage, World
+from ssdsl.runtime.step.provenance import Sites
 from ssdsl.show.tables.communication import communications
 from ssdsl.simulate.simulate import simulate
 from ssdsl.text.source import Source

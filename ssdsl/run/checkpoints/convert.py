@@ -22,8 +22,8 @@ from ssdsl.runtime.checkpoints.reader import Checkpoint
 from ssdsl.runtime.checkpoints.saver import Saver
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.health.failure import written_whole
-from ssdsl.runtime.layout.parts import LocalTensor
 from ssdsl.runtime.ranks.control import LoneControl
+from ssdsl.runtime.step.parts import LocalTensor
 from ssdsl.runtime.train.training_state import saved_optimizers
 from ssdsl.text.diagnostic import PlanError
 

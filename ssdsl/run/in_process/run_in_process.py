@@ -27,8 +27,8 @@ from ssdsl.runtime.main import make_optimizer
 from ssdsl.runtime.options import Training
 from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.runtime.ranks.world import World
-from ssdsl.runtime.step.observers import gradients, state
 from ssdsl.runtime.train.engine import Engine
+from ssdsl.runtime.train.observers import gradients, state
 from ssdsl.runtime.train.programs import InMemory
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from ssdsl.record import replace
 from ssdsl.run.profile.recorded import PHASES
 from ssdsl.run.results import RankResult, Recorded, RunResult, Spent
 from ssdsl.runtime.profile.operator_clock import COLLECTIVE
-from ssdsl.runtime.program.provenance import place_in
+from ssdsl.runtime.step.provenance import place_in
 from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes
 from ssdsl.simulate.profile.profile import GROWING, IN_A_TASK, Curve, Profile, ProfiledMachine
 from ssdsl.simulate.profile.profiled import OF_PHASE, Profiled, instructions, runs

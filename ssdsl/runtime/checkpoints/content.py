@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..layout.parts import LocalTensor
+from ..step.parts import LocalTensor
 
 Path = tuple[str, ...]
 Ints = tuple[int, ...]

@@ -8,8 +8,8 @@ import torch
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from ..errors import EngineError
-from ..layout.parts import LocalTensor
 from ..ranks.control import Control
+from ..step.parts import LocalTensor
 from .content import MODEL, STATE, Path, Scalar
 from .folder import newest
 from .reader import Checkpoint

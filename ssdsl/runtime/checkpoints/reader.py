@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadIte
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
 from ..errors import EngineError
-from ..layout.parts import LocalTensor
+from ..step.parts import LocalTensor
 from .content import MODEL, Box, Path, boxes_of
 from .folder import METADATA, STATE, SUMS, newest
 from .plain import from_json

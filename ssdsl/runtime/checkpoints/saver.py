@@ -21,9 +21,9 @@ from pathlib import Path as Folder
 import torch
 
 from ..errors import EngineError
-from ..layout.parts import LocalTensor
 from ..ranks.control import Control
 from ..ranks.transport import settle
+from ..step.parts import LocalTensor
 from .content import Content, Path, Scalar
 from .folder import STATE, SUMS, KeptCheckpoints, begin, finish, remove, write_synced
 from .plain import to_json

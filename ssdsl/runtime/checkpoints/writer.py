@@ -27,7 +27,7 @@ from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, Writ
 from torch.distributed.checkpoint.storage import WriteResult
 
 from ..errors import EngineError
-from ..layout.parts import LocalTensor
+from ..step.parts import LocalTensor
 from .content import MODEL, Box, Path, Scalar, boxes_of, divided
 from .plain import to_json
 

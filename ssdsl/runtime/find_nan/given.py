@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import torch
 
-from ..layout.parts import LocalTensor
-from ..program.rank_program import RankProgram
+from ..step.parts import LocalTensor
+from ..step.rank_program import RankProgram
 from .not_finite import WORDS, kind_of, where
 from .origins import Given
 

@@ -6,9 +6,9 @@ from typing import Any, assert_never
 import torch
 
 from ..errors import EngineError
-from ..layout.parts import LocalTensor
 from ..program.codec import from_json, to_json
-from ..program.rank_program import RankProgram
+from ..step.parts import LocalTensor
+from ..step.rank_program import RankProgram
 from .given import in_batch, in_constants, in_weights
 from .origins import Arrived, Findings, Given, Made, Origin, OriginOnRank, at_text, first_origin, start_of
 from .watch import Watch

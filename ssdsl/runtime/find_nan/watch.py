@@ -22,9 +22,9 @@ import torch
 from torch.autograd.graph import GradientEdge
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..program.provenance import Sites
 from ..ranks.tracer import nodes_behind
 from ..ranks.world import World
+from ..step.provenance import Sites
 from .not_finite import Kind, kind_in, kind_of, range_of
 from .origins import Arrived, Findings, Given, Made, Origin, at_text
 

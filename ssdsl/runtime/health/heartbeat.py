@@ -1,8 +1,7 @@
 """Heartbeat: writes this rank's status to a file twice a second, for the ranks and the launcher that wait for it.
 
 A separate thread inspects the main one, so the tasks of a step pay nothing. The file has a fixed size that is allocated
-at the start: a rank can still say why it failed when the disk is full. This module needs neither torch nor the rest of
-the runtime.
+at the start: a rank can still say why it failed when the disk is full. This module does not need torch.
 """
 
 import contextlib
@@ -18,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from ..ranks.role_place import role_line
 
 SIZE = 16384
 BEAT_S = 0.5
@@ -130,18 +131,6 @@ class Heartbeat:
             text = json.dumps(known | {"failed": known["failed"] | {"text": known["failed"]["text"][-2000:]}}).encode()
         with contextlib.suppress(OSError):
             os.pwrite(self.file, text.ljust(SIZE), 0)
-
-
-def role_line() -> tuple[str, int] | None:
-    """The role's file and the line in it that a thread of this process runs now."""
-    for frame in sys._current_frames().values():
-        walked: FrameType | None = frame
-        while walked is not None:
-            name = walked.f_code.co_filename.rpartition("/")[2]
-            if name.startswith("role_"):
-                return name, walked.f_lineno or 0
-            walked = walked.f_back
-    return None
 
 
 def _is_waiting() -> bool:

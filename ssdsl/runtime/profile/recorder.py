@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ..layout.transfers import Leg, Message, Mover, ValueTransfer
+from ..ranks.transfers import Leg, Message, Mover, ValueTransfer
 from ..ranks.world import Group, World
 from .operator_clock import OperatorClock
 

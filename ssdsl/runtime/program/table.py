@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import EngineError
+from ..layout.mesh import RankMesh
 from ..layout.regions import Regions
-from ..ranks.mesh import RankMesh
 from ..version import VERSION
 from .codec import decoded
 from .returned import Leaf

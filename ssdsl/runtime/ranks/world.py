@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from ..step.regather import Gathered, MemorySource
+from ..layout.mesh import RankMesh
 from .control import Control
-from .mesh import RankMesh
+from .regather import Gathered, MemorySource
 from .tracer import Tracer
 from .transport import Merge, PendingWork, Rows, Transport
 

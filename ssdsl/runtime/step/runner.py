@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from ..layout.parts import KeptOutput, Placed
-from ..layout.transfers import Message, Mover, SentSignal
 from ..profile.recorder import Recorder
+from ..ranks.transfers import Message, Mover, SentSignal
 from ..ranks.world import World
 from .flat_params import FlatWeights
 from .joins import At, GradientAccumulator, Input
+from .parts import KeptOutput, Placed
 from .split_backward import Waiting, collecting, finish, first_half
 from .weights import Weights
 

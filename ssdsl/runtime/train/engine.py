@@ -18,13 +18,13 @@ from ..data.checked_batch import CheckedBatch
 from ..data.loader import Loader, loader_options
 from ..errors import EngineError
 from ..layout.cut import Piece
-from ..layout.parts import LocalTensor, ReplicaOwners, local_tensors, pieces_of
 from ..profile.recorder import Recorder
-from ..program.rank_program import Gather, RankProgram
 from ..program.returned import part_of, rebuilt
 from ..program.table import Table
-from ..ranks.rank_setup import join_world, role_of, tie_groups, weights_of
 from ..ranks.world import World
+from ..step.parts import LocalTensor, ReplicaOwners, local_tensors, pieces_of
+from ..step.rank_program import Gather, RankProgram
+from ..step.rank_setup import join_world, role_of, tie_groups, weights_of
 from ..step.weights import Weights
 from .engine_checkpoints import EngineCheckpoints
 from .failed_step import failed_step

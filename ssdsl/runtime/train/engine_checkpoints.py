@@ -14,8 +14,8 @@ import torch
 from ..data.checked_batch import CheckedBatch
 from ..data.loader import Loader
 from ..errors import EngineError
-from ..layout.parts import LocalTensor, untrained
 from ..ranks.control import Control
+from ..step.parts import LocalTensor, untrained
 from .schedulers import schedulers_of
 
 if TYPE_CHECKING:

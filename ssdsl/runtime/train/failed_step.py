@@ -7,8 +7,8 @@ import torch
 
 from ..errors import EngineError
 from ..find_nan.search import found_again, told_by_given, told_by_update
-from ..layout.parts import LocalTensor
-from ..program.rank_program import RankProgram
+from ..step.parts import LocalTensor
+from ..step.rank_program import RankProgram
 from .step_end import NotFinite
 
 if TYPE_CHECKING:

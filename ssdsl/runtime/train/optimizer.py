@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from ..errors import EngineError
-from ..layout.parts import LocalTensor
 from ..program.initial_state import InitialState
 from ..step.flat_params import FlatWeights
+from ..step.parts import LocalTensor
 
 Groups = Mapping[str, Mapping[str, Any]]
 Make = type[torch.optim.Optimizer]

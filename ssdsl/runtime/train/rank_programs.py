@@ -16,9 +16,9 @@ from ..data.batch import Batch, Tensors, another_batch, compare, mark_of, named
 from ..data.checked_batch import CheckedBatch
 from ..errors import EngineError
 from ..program.program import CompiledProgram
-from ..program.rank_program import RankProgram
-from ..ranks.rank_setup import join_world
 from ..ranks.world import World
+from ..step.rank_program import RankProgram
+from ..step.rank_setup import join_world
 from ..step.weights import Weights
 from .programs import Programs, Variant
 

@@ -14,8 +14,8 @@ import torch
 from ..errors import EngineError
 from ..find_nan.not_finite import kind_of
 from ..health.stop_request import StopRequest
-from ..program.rank_program import RankProgram
 from ..ranks.control import Control
+from ..step.rank_program import RankProgram
 from .optimizer import OptimizedParam, Optimizer, Optimizers
 from .precision import Scaler
 

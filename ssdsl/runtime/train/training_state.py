@@ -13,8 +13,8 @@ from ..checkpoints.content import Content, Scalar, content_of
 from ..checkpoints.loader import new_state, read_on_all
 from ..checkpoints.reader import Checkpoint
 from ..errors import EngineError
-from ..layout.parts import LocalTensor
 from ..ranks.control import Control
+from ..step.parts import LocalTensor
 from .optimizer import OptimizedParam, Optimizer
 from .schedulers import schedulers_of
 

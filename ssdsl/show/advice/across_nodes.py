@@ -10,7 +10,7 @@ from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, ReduceScatte
 from ssdsl.ir.program import Program
 from ssdsl.plan.plan import Mesh
 from ssdsl.record import Record, replace
-from ssdsl.runtime.ranks.mesh import RankMesh as Ranks
+from ssdsl.runtime.layout.mesh import RankMesh as Ranks
 from ssdsl.show.tables.communication import Communication, communications
 from ssdsl.show.view import size
 from ssdsl.text.diagnostic import Diagnostic

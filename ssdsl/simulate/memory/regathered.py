@@ -1,7 +1,7 @@
 """Finds the weights of ZeRO-3 that backward gathers again, and those that get a gradient.
 
 Autograd keeps no gathered memory. Backward gathers a flat parameter when it reads it, and keeps it until it has the
-gradients of one of its gathers (`ssdsl/runtime/step/regather.py`, `flat_params.py`). So it matters whether a tensor
+gradients of one of its gathers (`ssdsl/runtime/ranks/regather.py`, `flat_params.py`). So it matters whether a tensor
 that an operator saves is in that memory: the weight itself, a view of it, or a part that lies in one piece. A part that
 was copied is kept like any value. A recomputed section gathers for itself, as its forward did.
 """

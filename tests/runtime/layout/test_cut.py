@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ssdsl.ir.layout import Shape, Shard, cut, nests
 from ssdsl.runtime.layout.cut import joined, merge_blocks, split_blocks, take, take_sizes
-from ssdsl.runtime.ranks.mesh import RankMesh
+from ssdsl.runtime.layout.mesh import RankMesh
 
 
 @st.composite

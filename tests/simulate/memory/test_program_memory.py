@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_leaves
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import compile_source
 from ssdsl.runtime.profile.recorder import LiveMemory
-from ssdsl.runtime.program.rank_program import RankProgram
 from ssdsl.runtime.ranks.transport import Ends, StartedExchange
 from ssdsl.runtime.ranks.world import World
+from ssdsl.runtime.step.rank_program import RankProgram
 from ssdsl.runtime.step.runner import Block
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InFolder

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import torch
 
+from ..layout.cut import Piece, Take, positions
 from ..program.initial_state import InitialState
 from ..program.table import AxisTake, RequestedOutput, RoleEntry, Table, TensorEntry
 from ..ranks.world import World
-from ..step.weights import Weights
-from .cut import Piece, Take, positions
+from .weights import Weights
 
 At = tuple[int, ...]
 Placed = tuple[list[torch.Tensor], torch.Tensor]  # positions on every axis of the whole tensor, and the part

@@ -5,7 +5,6 @@ the program's table.
 """
 
 import re
-import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -16,19 +15,12 @@ from typing import Any
 import torch
 
 from ..errors import EngineError
-from ..health.heartbeat import role_line
+from ..program.table import FlatEntry, OperatorSite, RoleEntry, SignalEntry, Site, Table, TransferEntry
+from ..ranks.role_place import role_line
 from ..ranks.world import AwaitedMessage, GroupCall, World
-from .table import FlatEntry, OperatorSite, RoleEntry, SignalEntry, Site, Table, TransferEntry
 
-Place = tuple[CodeType, int, str]  # code object of a role, instruction in it, and the module path whose function it is
 MANY = 8
 TORCH = str(Path(torch.__file__).parent)
-
-
-def caller(layer: str) -> Place:
-    """The place from which the caller was called; takes a fraction of a microsecond."""
-    frame = sys._getframe(2)
-    return frame.f_code, frame.f_lasti, layer
 
 
 class Sites:

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from ..health.torchrun_store import StatusStore
+from .torchrun_store import StatusStore
 
 REPORT = "rank{rank}.json"
 PART = 2**20  # letters of a report in one note; torch's store ends the connection of who sends it 8 MiB or more

@@ -9,16 +9,16 @@ import torch
 from ..data.batch_spec import BatchSpec
 from ..errors import EngineError
 from ..layout.cut import Piece, elements_at
-from ..layout.parts import kept_outputs, pieces_of
-from ..ranks.rank_setup import completions_of, messages_of, role_of
+from ..program.initial_state import InitialState
+from ..program.program import CompiledProgram
+from ..program.table import RoleEntry
 from ..ranks.world import World
-from ..step.completion import GradientCompletion
-from ..step.runner import Runner
-from ..step.weights import Weights
-from .initial_state import InitialState
-from .program import CompiledProgram
+from .completion import GradientCompletion
+from .parts import kept_outputs, pieces_of
 from .provenance import Sites
-from .table import RoleEntry
+from .rank_setup import completions_of, messages_of, role_of
+from .runner import Runner
+from .weights import Weights
 
 Tensors = dict[str, torch.Tensor]
 Gather = Literal["all", "first"]  # the ranks that get whole outputs

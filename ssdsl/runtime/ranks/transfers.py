@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from ..ranks.transport import PendingWork, SendingWork, StartedExchange
-from ..ranks.world import AwaitedMessage, Group, World
+from .transport import PendingWork, SendingWork, StartedExchange
+from .world import AwaitedMessage, Group, World
 
 At = tuple[int, ...]
 Key = tuple[int, At, bool]  # message number, part number, whether it is the gradient

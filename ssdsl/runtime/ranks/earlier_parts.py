@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from ..ranks.world import note_source
-from .cut import joined, take
-from .regions import parts_of
+from ..layout.cut import joined, take
+from ..layout.regions import parts_of
+from .world import note_source
 
 
 @dataclass(eq=False)

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 import torch
 
 from ..layout.cut import Piece
-from ..layout.parts import pieces_of
-from ..layout.transfers import Box, Broadcast, Leg, Message, Peer, SentSignal, ValueTransfer
 from ..program.initial_state import InitialState
 from ..program.table import MoveEntry, Parcel, RoleEntry, SignalEntry, Steps, SubmeshEntry, Table, TransferEntry
-from ..step.completion import CompletionStep, GradientCompletion, Levels
-from ..step.flat_params import Tie, make_flat_param
-from ..step.weights import Weights
-from .world import Group, World
+from ..ranks.transfers import Box, Broadcast, Leg, Message, Peer, SentSignal, ValueTransfer
+from ..ranks.world import Group, World
+from .completion import CompletionStep, GradientCompletion, Levels
+from .flat_params import Tie, make_flat_param
+from .parts import pieces_of
+from .weights import Weights
 
 
 def join_world(table: Table, world: World) -> None:

@@ -11,12 +11,12 @@ import torch
 from ..health.failure import save
 from ..layout.cut import Piece
 from ..profile.recorder import time_messages, time_network
-from ..train.engine import Engine
-from ..train.log import Log, Work, known_peak_flops
-from ..train.precision import HALF
-from .completion import gathered
-from .flat_params import FlatWeights
-from .weights import Weights
+from ..step.completion import gathered
+from ..step.flat_params import FlatWeights
+from ..step.weights import Weights
+from .engine import Engine
+from .log import Log, Work, known_peak_flops
+from .precision import HALF
 
 
 @dataclass(frozen=True)

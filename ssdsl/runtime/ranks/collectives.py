@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
-from ..program.provenance import Place, caller
-from ..ranks.world import Group, World, here
-from ..step.regather import Kept, unpacked
-from .cut import merge_blocks, paired, split_blocks, take, take_runs
-from .regions import Regions, length, needs_exchange, pieces
+from ..layout.cut import merge_blocks, paired, split_blocks, take, take_runs
+from ..layout.regions import Regions, length, needs_exchange, pieces
+from .regather import Kept, unpacked
+from .role_place import Place, caller
+from .world import Group, World, here
 
 Step = Callable[[torch.Tensor], torch.Tensor]
 
