@@ -14,8 +14,8 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.model.captured import ModelRequest, captured
 from ssdsl.model.graph import Graph
 from ssdsl.record import Record
-from ssdsl.show.charts.sweep_html import sweep_html
 from ssdsl.show.tables.search import search_views
+from ssdsl.show.tables.sweep_html import sweep_html
 from ssdsl.show.view import table
 from ssdsl.simulate.profile.read_costs import read_costs
 from ssdsl.sketch.answers.write import save_plan, written

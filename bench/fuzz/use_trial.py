@@ -19,11 +19,11 @@ from bench.fuzz.trial import Outcome, captured, error_sign, trace, words
 from bench.fuzz.use import Evaluate, Resume, Run, Save, Train, Use
 from ssdsl.model.load.model import Model
 from ssdsl.record import replace
+from ssdsl.run.in_process.precision import nudged, precision
 from ssdsl.run.in_process.run_in_process import RanksFailed, run_ranks
 from ssdsl.run.rank0_compiler import Live
 from ssdsl.run.verify.assemble import assemble
 from ssdsl.run.verify.compare import FACTOR, tensors
-from ssdsl.run.verify.precision import nudged, precision
 from ssdsl.runtime.checkpoints.content import MODEL, STATE
 from ssdsl.runtime.checkpoints.reader import Checkpoint
 from ssdsl.runtime.errors import EngineError

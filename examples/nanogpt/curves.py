@@ -20,9 +20,9 @@ from picture import picture
 from settings import Settings, parser, settings_of
 
 from ssdsl.model.load.from_module import model_of
+from ssdsl.run.in_process.precision import RoundedScalars, nudged, precision
 from ssdsl.run.verify.compare import FACTOR, LOSS_UNITS
 from ssdsl.run.verify.error_growth import SEED
-from ssdsl.run.verify.precision import RoundedScalars, nudged, precision
 
 HERE = Path(__file__).parent
 RUNS = 4  # with other last digits

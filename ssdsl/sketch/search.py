@@ -14,9 +14,9 @@ from ssdsl.record import replace
 from ssdsl.simulate.memory.state import MIXED, StatePrecision
 from ssdsl.simulate.profile.read_costs import CostsFile
 from ssdsl.sketch.bounds.ahead import Ahead
-from ssdsl.sketch.bounds.looks import Look, Looks
 from ssdsl.sketch.deadline import Deadline, TimeIsUp
 from ssdsl.sketch.errors import TooManySettings
+from ssdsl.sketch.looks import Look, Looks
 from ssdsl.sketch.refinements import Refinements
 from ssdsl.sketch.result import PlanChange, SearchResult, Tried
 from ssdsl.sketch.setting import Setting

@@ -122,7 +122,7 @@ def search(
         print_views(*search_views(title, found, graph, on, top))
         print_text(pareto_text(found, results.width) + "\n")
     if html is not None:
-        from ssdsl.show.charts.sweep_html import sweep_html
+        from ssdsl.show.tables.sweep_html import sweep_html
 
         save_page(html, sweep_html(title, tuple(t.setting for t in (found.baseline, *found.tried))))
     if best is None:

@@ -61,7 +61,7 @@ def sweep(
     found = tuple(_tried(loaded, chosen, cluster, state))
     title = f"{loaded.source.name.rpartition('/')[2]} for {loaded.graph.name} on {cluster}"
     if html is not None:
-        from ssdsl.show.charts.sweep_html import sweep_html
+        from ssdsl.show.tables.sweep_html import sweep_html
 
         save_page(html, sweep_html(title, found))
     if json:

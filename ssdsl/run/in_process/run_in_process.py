@@ -22,7 +22,7 @@ from ssdsl.model.capture.initial_state import initial_state
 from ssdsl.model.load.model import Model
 from ssdsl.record import replace
 from ssdsl.run.in_process.mailbox import Mailboxes, Threaded
-from ssdsl.run.verify.precision import ComputedIn, RoundedScalars, made_in, program_in
+from ssdsl.run.in_process.precision import ComputedIn, RoundedScalars, made_in, program_in
 from ssdsl.runtime.main import make_optimizer
 from ssdsl.runtime.options import Training
 from ssdsl.runtime.program.program import CompiledProgram

@@ -32,8 +32,8 @@ from enum import StrEnum
 import torch
 
 from ssdsl.record import replace
+from ssdsl.run.in_process.precision import real_of
 from ssdsl.run.verify.error_growth import Growth
-from ssdsl.run.verify.precision import real_of
 from ssdsl.run.verify.single_device import Name, Tensors, Trained, gradient_of, loss_of
 
 FACTOR = 8.0

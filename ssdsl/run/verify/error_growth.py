@@ -23,7 +23,7 @@ import torch
 
 from ssdsl.model.load.model import Model
 from ssdsl.record import replace
-from ssdsl.run.verify.precision import RoundedScalars, computing_in, in_type, nudged, precision, real_of
+from ssdsl.run.in_process.precision import RoundedScalars, computing_in, in_type, nudged, precision, real_of
 from ssdsl.run.verify.single_device import Name, Tensors, Trained, gradient_of, moved, reference, train
 from ssdsl.runtime.options import Training
 

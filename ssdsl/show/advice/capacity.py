@@ -13,7 +13,7 @@ from ssdsl.lang.suggest import joined
 from ssdsl.plan.plan import Phase, State
 from ssdsl.record import Record
 from ssdsl.show.errors import DeviceOutOfMemory, NearlyFull
-from ssdsl.show.tables.report import ranks
+from ssdsl.show.pattern import ranks
 from ssdsl.show.view import size
 from ssdsl.simulate.report import DeviceReport, Report
 from ssdsl.text.diagnostic import Diagnostic

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ssdsl.show.charts.gantt import MARKS, TASKS, micro_batch
-from ssdsl.show.tables.report import ranks
+from ssdsl.show.pattern import ranks
 from ssdsl.simulate.timeline import Event, Memory, Stream, Timeline, TransferArrow
 
 FIRST_THREAD = {Stream.COMPUTE: 1, Stream.TRANSFER: 10_001}

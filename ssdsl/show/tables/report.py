@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ssdsl.plan.regions import ranges
 from ssdsl.show.charts.gantt import alike, shortened
+from ssdsl.show.pattern import ranks
 from ssdsl.show.view import Column, ColumnKind, View
 from ssdsl.simulate.report import DeviceReport, Report
 
@@ -37,7 +37,6 @@ KERNELS = {  # by whether they are fused
     True: "kernels: fused (`fuse=true`), as in Megatron-LM; not as in `ssdsl run`",
 }
 VERSION = 1  # of the keys of `report_json`
-RUNS_SHOWN = 2
 LONGEST_ROLE = 19  # what 80 columns have room for
 
 
@@ -159,9 +158,3 @@ def flops(value: float) -> str:
             return f"{value:.3g} {unit}FLOP"
         value /= 1000
     return f"{value:.4g} EFLOP"
-
-
-def ranks(numbers: tuple[int, ...]) -> str:
-    """`0-7, 16-23`; with more than two runs, the number of ranks and their range: `96 in 0-127`."""
-    runs = ranges(numbers)
-    return ", ".join(runs) if len(runs) <= RUNS_SHOWN else f"{len(numbers)} in {min(numbers)}-{max(numbers)}"

@@ -15,7 +15,7 @@ from ssdsl.lang.assets import assets_folder
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
-from ssdsl.run.verify.precision import precision
+from ssdsl.run.in_process.precision import precision
 from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError
 

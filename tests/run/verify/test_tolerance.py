@@ -9,9 +9,9 @@ import torch
 
 from ssdsl.model.load.model import Model
 from ssdsl.record import replace
+from ssdsl.run.in_process.precision import RoundedScalars, computing_in, in_type, nudged, precision, real_of
 from ssdsl.run.verify.compare import Comparison, Limit, compare, tensors
 from ssdsl.run.verify.error_growth import SingleDevice, growth_between, largest_of
-from ssdsl.run.verify.precision import RoundedScalars, computing_in, in_type, nudged, precision, real_of
 from ssdsl.run.verify.single_device import Trained, reference, train
 from ssdsl.run.verify.verify import reason
 from ssdsl.runtime.options import Training

@@ -20,8 +20,8 @@ from selenium.webdriver.common.keys import Keys
 from ssdsl.record import replace
 from ssdsl.repl.errors import UnknownCommand
 from ssdsl.show.advice.by_line import COLUMNS
-from ssdsl.show.charts.sweep_html import sweep_html
 from ssdsl.show.charts.timeline_html import FOLDER, timeline_html
+from ssdsl.show.tables.sweep_html import sweep_html
 from ssdsl.show.view import View
 from ssdsl.simulate.memory.memory import PARTS
 from ssdsl.simulate.timeline import Event, EventKind, Memory, Stream, Timeline, TimelineRow, TransferArrow

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ssdsl.record import replace
-from ssdsl.show.tables.report import devices_view, flops, ranks, report_json, report_views, summary_view, traffic_view
+from ssdsl.show.pattern import ranks
+from ssdsl.show.tables.report import devices_view, flops, report_json, report_views, summary_view, traffic_view
 from ssdsl.show.view import as_json, table
 from tests.show.charts.test_gantt import printed, shows_all
 from tests.show.timelines import one_f_one_b, repeated, report_of, zb_h1
