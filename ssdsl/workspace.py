@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
 from ssdsl.ir.program import Program
@@ -17,7 +18,6 @@ from ssdsl.plan.model_index import ModelIndex, index_model
 from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import Proof, require_proof
 from ssdsl.record import Record
-from ssdsl.simulate.memory.state import MIXED, StatePrecision
 from ssdsl.simulate.price.costs import Costs
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import Prices, SimulatedStep, prices, report, simulated

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from bench.foresight.row import Row
 from bench.foresight.step import compiled
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.ir.program import Program
 from ssdsl.simulate.memory.activations import Activations
-from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.fusion import Fusion
 
 S, B, H, A, T = 2048, 4, 6144, 64, 8

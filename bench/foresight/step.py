@@ -4,6 +4,7 @@ import os
 from functools import cache
 from pathlib import Path
 
+from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.device import Overlap
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_plan
@@ -12,7 +13,6 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.record import replace
-from ssdsl.simulate.memory.state import MIXED, StatePrecision
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
 from ssdsl.workspace import Compiled

@@ -18,6 +18,7 @@ from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
+    from ssdsl.analyse.state import StatePrecision
     from ssdsl.cluster.cluster import Cluster
     from ssdsl.lower.lower import After
     from ssdsl.model.captured import Captured
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from ssdsl.model.load.model import Model
     from ssdsl.plan.plan import Plan
     from ssdsl.runtime.random.counter_rng import Generator
-    from ssdsl.simulate.memory.state import StatePrecision
     from ssdsl.simulate.report import Report
     from ssdsl.text.source import Source
     from ssdsl.workspace import Compiled
@@ -171,7 +171,7 @@ def evaluation(
 
 def state_of(masters: bool, fp32_grads: bool) -> "StatePrecision":
     """The training state of weights (their precision) as the options give it."""
-    from ssdsl.simulate.memory.state import StatePrecision
+    from ssdsl.analyse.state import StatePrecision
 
     return StatePrecision(masters, fp32_grads)
 
@@ -184,7 +184,7 @@ def simulated(
 
     Raises PlanError if the file does not fit the program.
     """
-    from ssdsl.simulate.memory.state import MIXED
+    from ssdsl.analyse.state import MIXED
     from ssdsl.simulate.profile.read_costs import costs_for, read_costs
     from ssdsl.simulate.simulate import simulate
 

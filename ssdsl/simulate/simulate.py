@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping
 
+from ssdsl.analyse.program_index import ProgramIndex
+from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
 from ssdsl.ir.execute import ActionPart
@@ -13,8 +15,6 @@ from ssdsl.simulate.draw_timeline import draw, title_of
 from ssdsl.simulate.early_receives import roles_of_devices
 from ssdsl.simulate.memory.activations import Activations
 from ssdsl.simulate.memory.memory import memories
-from ssdsl.simulate.memory.state import MIXED, StatePrecision
-from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.costs import Costs
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.roofline import Roofline

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ssdsl.analyse.state import StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
 from ssdsl.plan.interpret import Reading, read_plan
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Plan
 from ssdsl.record import Record, replace
-from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.sketch.answers import clocks
 from ssdsl.sketch.bounds.bounds import Bounds, HeldBytes, Least
 from ssdsl.sketch.bounds.task_bounds import least_of

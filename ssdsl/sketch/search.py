@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
+from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Graph
 from ssdsl.plan.model_index import index_model
 from ssdsl.record import replace
-from ssdsl.simulate.memory.state import MIXED, StatePrecision
 from ssdsl.simulate.profile.read_costs import CostsFile
 from ssdsl.sketch.bounds.ahead import Ahead
 from ssdsl.sketch.deadline import Deadline, TimeIsUp

@@ -4,12 +4,12 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.plan import Plan
 from ssdsl.record import replace
-from ssdsl.simulate.memory.state import MIXED, StatePrecision
 from ssdsl.simulate.profile.read_costs import CostsFile, costs_for
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.timeline import Timeline

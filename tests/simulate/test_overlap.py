@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Overlap
 from ssdsl.cluster.load import cluster_file, load_cluster, read_cluster_file
 from ssdsl.ir.program import Compute
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
-from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.network import Network
 from ssdsl.simulate.report import DeviceReport
 from tests.simulate.steps import cluster_of, compiled, roofline, step

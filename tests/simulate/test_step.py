@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.link import Link
 from ssdsl.ir.comm import Message, Transfer
@@ -15,7 +16,6 @@ from ssdsl.ir.program import Action, Compute, Program, ScatterGrads, Start, Star
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
-from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.costs import Costs
 from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.report import Report

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cli.commands.search import _searched
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
@@ -19,7 +20,6 @@ from ssdsl.plan.model_index import index_model
 from ssdsl.prove.prove import require_proof
 from ssdsl.record import replace
 from ssdsl.show.tables.search import search_views, why
-from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.profile.profile import Profile
 from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.simulate.profile.read_costs import CostsFile

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from bench.fuzz.trial import try_plan
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.compile import compile_source
 from ssdsl.ir.program import Program
 from ssdsl.runtime.options import Training
 from ssdsl.simulate.memory.memory import Inputs
-from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.text.source import Source
 from tests.verify.conftest import HERE, captured
 

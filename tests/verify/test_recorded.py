@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.load import load_cluster
 from ssdsl.run.profile.recorded import measured_timeline, measured_times
 from ssdsl.run.profile.recorded_profile import recorded_profile
 from ssdsl.runtime.options import Training
-from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.profile.measured import Measured
 from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.simulate.profile.read_costs import lacking, read_costs, write_costs

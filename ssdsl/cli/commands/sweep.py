@@ -15,8 +15,8 @@ from ssdsl.sketch.setting import Setting
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
+    from ssdsl.analyse.state import StatePrecision
     from ssdsl.lang.nodes import Script
-    from ssdsl.simulate.memory.state import StatePrecision
 
 MOST = 1000  # settings
 Values = Annotated[

@@ -10,6 +10,7 @@ from functools import cached_property
 from importlib.metadata import version
 from statistics import mean
 
+from ssdsl.analyse.program_index import ProgramIndex, flat_bytes
 from ssdsl.cluster.measure import processor, usable_cores
 from ssdsl.codegen.role import role_text
 from ssdsl.codegen.scope import Common, FileScope
@@ -22,7 +23,6 @@ from ssdsl.run.profile.recorded import PHASES
 from ssdsl.run.results import RankResult, Recorded, RunResult, Spent
 from ssdsl.runtime.profile.operator_clock import COLLECTIVE
 from ssdsl.runtime.step.provenance import place_in
-from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes
 from ssdsl.simulate.profile.profile import GROWING, IN_A_TASK, Curve, Profile, ProfiledMachine
 from ssdsl.simulate.profile.profiled import OF_PHASE, Profiled, instructions, runs
 

@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ssdsl.analyse.collectives import OfGather, OfInstruction, of_task
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.codegen.sites import Origins
 from ssdsl.ir.comm import Message, Signal
@@ -23,7 +25,6 @@ from ssdsl.show.tables.report import waiting_s
 from ssdsl.show.view import Column, ColumnKind, View
 from ssdsl.simulate.draw_timeline import KINDS
 from ssdsl.simulate.memory.activations import Activations
-from ssdsl.simulate.price.collectives import ProgramIndex, of_gathers, of_instr
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.network import Network
 from ssdsl.simulate.report import DeviceReport, Report
@@ -184,17 +185,17 @@ class _Lines:
 
     def _collectives(self, function: Function, phase: Phase, network: Network) -> Shares:
         found = Shares(float)
-        for number, section in enumerate(function.sections):
-            pairs = [
-                (self.origins.statement(instr), c)
-                for instr in section.body
-                for c in of_instr(self.facts, function, section, instr, phase)
-            ]
-            for flat in (self.program.flats[n] for n in section.gathers):
-                pairs += [(self.origins.flat(flat), c) for c in of_gathers(self.facts, function, number, flat, phase)]
-            for statement, c in pairs:
-                found[statement] += network.collective(c, function.submesh).communication_s
+        for collective in of_task(self.facts, function, phase):
+            cost = network.collective(collective.call, function.submesh)
+            found[self._statement(function, collective.origin)] += cost.communication_s
         return found
+
+    def _statement(self, function: Function, origin: OfInstruction | OfGather) -> str:
+        match origin:
+            case OfInstruction(section, place):
+                return self.origins.statement(function.sections[section].body[place])
+            case OfGather():
+                return self.origins.flat(self.program.flats[origin.flat])
 
     # -- transfers -----------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.function import Function, OpPart, Section
 from ssdsl.ir.program import Program
@@ -9,7 +10,6 @@ from ssdsl.record import replace
 from ssdsl.show.errors import RecomputedInVain
 from ssdsl.show.view import size
 from ssdsl.simulate.memory.activations import Activations
-from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.text.source import Source, Span
 

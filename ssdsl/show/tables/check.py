@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from typing import Any
 
+from ssdsl.analyse.state import MIXED
 from ssdsl.ir.function import names_along
 from ssdsl.ir.program import Compute, Program, Role, Start
 from ssdsl.lang.suggest import joined
@@ -16,7 +17,6 @@ from ssdsl.show.pattern import merged
 from ssdsl.show.tables.communication import communication_view
 from ssdsl.show.view import Column, ColumnKind, View, as_json, with_root
 from ssdsl.simulate.memory.memory import state_of
-from ssdsl.simulate.memory.state import MIXED
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.workspace import Compiled
 

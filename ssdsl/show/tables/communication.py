@@ -4,9 +4,22 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 
-from ssdsl.ir.comm import Message, Move, Transfer, travels
-from ssdsl.ir.function import Conversion, Function
+from ssdsl.analyse.collectives import (
+    Collective,
+    OfGather,
+    OfInstruction,
+    SizedCollective,
+    of_once,
+    of_prologue,
+    of_scatter,
+    of_task,
+    of_updated,
+)
+from ssdsl.analyse.program_index import ProgramIndex, flat_bytes
+from ssdsl.ir.comm import Message, Move, Transfer
+from ssdsl.ir.function import Conversion, Function, Instr, Prologue, results_of
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import GatherParam, Program, ScatterGrads, StartReduce
@@ -15,16 +28,6 @@ from ssdsl.plan.eval.paths import starred
 from ssdsl.plan.plan import Phase
 from ssdsl.record import Record
 from ssdsl.show.view import Column, ColumnKind, View
-from ssdsl.simulate.price.collectives import (
-    ProgramIndex,
-    SizedCollective,
-    flat_bytes,
-    of_gathers,
-    of_instr,
-    of_once,
-    of_scatter,
-    of_updated,
-)
 
 COLUMNS = (
     Column("communication", style="bold cyan"),
@@ -72,10 +75,7 @@ def communications(program: Program) -> Iterator[Communication]:
     """All communication of a step, once for each set of devices that do the same."""
     fold = _Fold(program)
     for prologue in program.prologues:
-        for instr in (i for i in prologue.body if isinstance(i, Conversion)):
-            size = ITEMSIZE.get(instr.result.dtype, 4)
-            steps = (SizedCollective(s.kind, s.axes, s.elements * size) for s in instr.forward if travels(s))
-            yield from fold.counted(steps, "inputs", fold.producer(instr.source.value), prologue.submesh, 1)
+        yield from fold.of_prologue(prologue)
     for function in program.functions:
         yield from fold.of_function(function)
     for message in program.messages:
@@ -101,20 +101,33 @@ class _Fold:
         """The module and kind of the operator that computes a value, or the value's own name."""
         return self.producers.get(value, value)
 
+    def of_prologue(self, prologue: Prologue) -> Iterator[Communication]:
+        for origin, found in groupby(of_prologue(prologue), lambda c: c.origin):
+            assert isinstance(origin, OfInstruction)
+            yield from self.counted(_calls(found), "inputs", self._of(prologue.body[origin.place]), prologue.submesh, 1)
+
     def of_function(self, function: Function) -> Iterator[Communication]:
         times = math.prod(t.parts for t in function.time)
         for phase in function.phases:
             when = "forward" if phase is Phase.FORWARD else "backward"
-            for number, section in enumerate(function.sections):
-                for instr in section.body:
-                    named = instr.source.value if isinstance(instr, Conversion) else ""
-                    of = self.producer(named) if named else self.producer(_first_result(instr))
-                    found = of_instr(self.facts, function, section, instr, phase)
-                    yield from self.counted(found, when, of, function.submesh, times)
-                for flat in (self.program.flats[n] for n in section.gathers):
-                    for c in of_gathers(self.facts, function, number, flat, phase):
-                        what = f"weights, {when}" if c.kind == "all_gather" else "gradients"
-                        yield from self.counted((c,), what, _called(flat), function.submesh, times)
+            for origin, found in groupby(of_task(self.facts, function, phase), lambda c: c.origin):
+                match origin:
+                    case OfInstruction(section, place):
+                        of = self._of(function.sections[section].body[place])
+                        yield from self.counted(_calls(found), when, of, function.submesh, times)
+                    case OfGather():
+                        of = _called(self.program.flats[origin.flat])
+                        for call in _calls(found):
+                            what = f"weights, {when}" if call.kind == "all_gather" else "gradients"
+                            yield from self.counted((call,), what, of, function.submesh, times)
+
+    def _of(self, instr: Instr) -> str:
+        """The operator whose result an instruction converts or computes."""
+        match instr:
+            case Conversion():
+                return self.producer(instr.source.value)
+            case _:
+                return self.producer(next((var.name.value for var in results_of(instr)), ""))
 
     def of_message(self, message: Message) -> Iterator[Communication]:
         match message:
@@ -152,9 +165,8 @@ class _Fold:
                 yield Communication(c.kind, c.axes, when, of, on, calls * times, calls * times * c.size_bytes)
 
 
-def _first_result(instr: object) -> str:
-    results = getattr(instr, "results", ())
-    return results[0].name.value if results else ""
+def _calls(found: Iterable[Collective]) -> list[SizedCollective]:
+    return [collective.call for collective in found]
 
 
 def _called(flat: FlatParam) -> str:

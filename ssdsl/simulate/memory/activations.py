@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import compress
 
+from ssdsl.analyse.collectives import is_reduced
+from ssdsl.analyse.program_index import ProgramIndex, flat_bytes, size_bytes
 from ssdsl.ir.function import (
     Backward,
     Conversion,
@@ -30,7 +32,6 @@ from ssdsl.lower.functions.views import made_again, memory_of, views_of
 from ssdsl.record import Record, replace
 from ssdsl.simulate.memory.padded import padded_bytes
 from ssdsl.simulate.memory.within_backward import GradientBucket, WithinBackward
-from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes, is_reduced, size_bytes
 from ssdsl.simulate.price.fusion import Fusion, Launch
 
 Sizes = dict[str, int]  # bytes by storage

@@ -13,6 +13,8 @@ from itertools import accumulate
 from math import prod
 from types import MappingProxyType
 
+from ssdsl.analyse.program_index import ProgramIndex, flat_bytes, size_bytes
+from ssdsl.analyse.state import StatePrecision
 from ssdsl.ir.comm import AllGather, Exchange, Narrow, Step, Transfer
 from ssdsl.ir.execute import ActionPart
 from ssdsl.ir.function import Backward, Conversion, Function, FunctionInput, OpPart, Prologue, results_of
@@ -23,8 +25,6 @@ from ssdsl.model.graph import ITEMSIZE, Origin
 from ssdsl.plan.plan import Phase
 from ssdsl.record import Record
 from ssdsl.simulate.memory.activations import Activations
-from ssdsl.simulate.memory.state import StatePrecision
-from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes, size_bytes
 from ssdsl.simulate.run import Interval, Trace
 from ssdsl.simulate.timeline import Memory
 

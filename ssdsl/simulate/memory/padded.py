@@ -7,11 +7,11 @@ PyTorch pads both sides of an axis alike, but a part at a border of a volume has
 from collections.abc import Mapping
 from math import prod
 
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.ir.function import OpPart, WindowPart
 from ssdsl.ir.value import Coordinate, Var
 from ssdsl.model.dims.window import Run, Sliding, around
 from ssdsl.model.graph import Dim, Operator
-from ssdsl.simulate.price.collectives import ProgramIndex
 
 
 def padded_bytes(facts: ProgramIndex, op: OpPart, given: Var, part: Mapping[Coordinate, int]) -> int:

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache, partial
 
+from ssdsl.analyse.program_index import ProgramIndex, size_bytes
 from ssdsl.ir.function import Function, Instr, OpPart, Section, reads_of, saved_names
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.functions.views import views_in
 from ssdsl.model.graph import Operator
 from ssdsl.record import Record
-from ssdsl.simulate.price.collectives import ProgramIndex, size_bytes
 
 Readers = Mapping[Name, frozenset[str]]  # the operators that read a value; "" for conversions, writes and outputs
 

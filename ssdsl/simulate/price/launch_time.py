@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from ssdsl.analyse.program_index import ProgramIndex, size_bytes
 from ssdsl.cluster.device import Device
 from ssdsl.ir.function import Function, OpPart, Split
 from ssdsl.ir.value import Axis, Name
@@ -11,7 +12,6 @@ from ssdsl.model.dims.window import Prefix
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.families import table
 from ssdsl.model.products import forward_flops, gradient_flops, products
-from ssdsl.simulate.price.collectives import ProgramIndex, size_bytes
 from ssdsl.simulate.price.fusion import Launch
 from ssdsl.simulate.price.matmul import Product, matmul_seconds, product_of
 

@@ -4,12 +4,12 @@ from collections import Counter
 from functools import cache
 from itertools import pairwise
 
+from ssdsl.analyse.collectives import SizedCollective
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.comm import Exchange, Message, Move, Transfer
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.place import Place, place_of
 from ssdsl.model.graph import ITEMSIZE
-from ssdsl.simulate.price.collectives import SizedCollective
 from ssdsl.simulate.price.costs import FREE, CommCost, Cost
 
 Ranks = tuple[int, ...]

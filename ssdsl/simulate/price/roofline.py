@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from ssdsl.analyse.collectives import SizedCollective, of_action, of_section, of_task
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Device
 from ssdsl.ir.function import Function, OpPart
@@ -21,7 +23,6 @@ from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Action, Compute, Free, OnFlat, Role, Start, Update, Wait, WaitReduce
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
-from ssdsl.simulate.price.collectives import ProgramIndex, SizedCollective, of_action, of_task
 from ssdsl.simulate.price.costs import FREE, Cost, total
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.launch_time import LaunchTime
@@ -156,7 +157,7 @@ class Roofline:
         there = submesh or function.submesh
 
         def talks(*phases: Phase) -> float:
-            found = (c for p in phases for c in self.facts.collectives(function, function.sections[number], p))
+            found = (c for p in phases for _, c in of_section(self.facts, function, function.sections[number], p))
             return sum(self.network.collective(c, there).time_s for c in found)
 
         back = times.recompute + times.dgrad + times.wgrad
@@ -174,7 +175,8 @@ class Roofline:
     def _collectives(self, function: Function, phase: Phase, device: Device) -> Iterator[Cost]:
         """Yields the cost of a function's collectives, in groups that overlap with the same operator, without the time
         that the operator hides."""
-        for overlaps, found in itertools.groupby(of_task(self.facts, function, phase), key=lambda c: c.overlaps):
+        calls = (collective.call for collective in of_task(self.facts, function, phase))
+        for overlaps, found in itertools.groupby(calls, key=lambda c: c.overlaps):
             cost, hidden = total(self.network.collective(c, function.submesh) for c in found), 0.0
             if overlaps is not None:
                 op, in_phase = overlaps

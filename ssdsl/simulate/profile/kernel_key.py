@@ -11,12 +11,12 @@ generated call changes, its words stay (`CALLS`), so that profiles of users rema
 import math
 import re
 
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.codegen.expressions import conversion_text, expression
 from ssdsl.ir.comm import KeepFirst
 from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Write, reads_of
 from ssdsl.ir.value import Var
 from ssdsl.record import replace
-from ssdsl.simulate.price.collectives import ProgramIndex
 
 CALLS = {  # the words of kernels that take more arguments by now than when profiles were recorded
     "embedding_part": "embedding_part({indices}, {weight}, start={start})",

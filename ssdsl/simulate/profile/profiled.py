@@ -5,12 +5,14 @@ a step is taken as it is, later ones are added to it. A recomputed section runs 
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from ssdsl.analyse.collectives import OfGather, SizedCollective, learns_weights, of_action, of_task
+from ssdsl.analyse.program_index import ProgramIndex, flat_bytes, size_bytes
 from ssdsl.ir.comm import Message, Transfer
-from ssdsl.ir.function import Backward, Function, Instr, OpPart, Section, Side, Write, results_of
+from ssdsl.ir.function import Backward, Function, Instr, OpPart, Side, Write, results_of
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import (
     Action,
@@ -29,17 +31,6 @@ from ssdsl.ir.program import (
 )
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.price.collectives import (
-    ProgramIndex,
-    SizedCollective,
-    flat_bytes,
-    learns_weights,
-    of_action,
-    of_backward,
-    of_gather,
-    of_task,
-    size_bytes,
-)
 from ssdsl.simulate.price.costs import FREE, CommCost, Cost, total
 from ssdsl.simulate.profile.kernel_key import kernel_key
 from ssdsl.simulate.profile.profile import IN_A_TASK, Curve, Profile
@@ -105,7 +96,7 @@ class Profiled:
         computing += self._growing(f"task {OF_PHASE[phase]}", instructions(function))
         computing += sum(self._gradients(function, phase))
         computing += sum(self._gathers(function, phase))
-        met = (self._collective(c, function) for c in of_task(self.facts, function, phase))
+        met = (self._collective(c.call, function) for c in of_task(self.facts, function, phase))
         return total((Cost(computing), *met))
 
     def _instructions(self, function: Function, phase: Phase) -> Iterator[float]:
@@ -238,18 +229,10 @@ def copies(facts: ProgramIndex, function: Function, phase: Phase) -> Iterator[tu
     """Yields ZeRO-3's copies in a task, and the memory that it frees after a section: (`gather`, `scatter` or `drop`,
     bytes). Freeing what only backward gathers is part of its `scatter`."""
     kinds = {"all_gather": "gather", "reduce_scatter": "scatter", "all_reduce": "scatter"}
-    gathered = _flats(facts, function.sections)
-    if gathered:
-        for found in of_task(facts, function, phase):
-            for flat in gathered:
-                if found in (of_gather(flat), *of_backward(flat, facts.state)):
-                    yield kinds[found.kind], found.size_bytes
-                    break
+    for collective in of_task(facts, function, phase):
+        if isinstance(collective.origin, OfGather):
+            yield kinds[collective.call.kind], collective.call.size_bytes
     runs_again = phase in (Phase.BACKWARD, Phase.DGRAD)
     for section in function.sections:
         if phase is Phase.FORWARD or (runs_again and section.recompute):
-            yield from (("drop", flat_bytes(flat)) for flat in _flats(facts, (section,)))
-
-
-def _flats(facts: ProgramIndex, sections: Iterable[Section]) -> list[FlatParam]:
-    return [facts.program.flats[number] for section in sections for number in section.gathers]
+            yield from (("drop", flat_bytes(facts.program.flats[number])) for number in section.gathers)

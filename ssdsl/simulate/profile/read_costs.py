@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.ir.program import Program
 from ssdsl.lang.save import save_text
 from ssdsl.lang.suggest import suggest
 from ssdsl.record import Record, field
-from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.costs import Costs
 from ssdsl.simulate.profile.errors import CostsUnreadable, MachinesMixed, ProfileLacks, TasksMisfit
 from ssdsl.simulate.profile.kernel_key import kernel_key

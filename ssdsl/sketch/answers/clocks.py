@@ -16,6 +16,7 @@ from itertools import combinations
 from math import floor, prod
 from statistics import median
 
+from ssdsl.analyse.state import StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.function import Backward, Function
 from ssdsl.ir.layout import Submesh
@@ -26,7 +27,6 @@ from ssdsl.plan.interpret import interpret_part, read_plan
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Plan
 from ssdsl.record import Record, replace
-from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.sketch.answers.orders import PLAIN
 from ssdsl.sketch.answers.schedules import called, is_schedule, with_import, with_use
 from ssdsl.sketch.bounds.task_bounds import Unordered, unordered

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from math import inf, prod
 
+from ssdsl.analyse.state import StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Device
 from ssdsl.ir.function import Function, OpPart, Section
@@ -22,7 +23,6 @@ from ssdsl.plan.eval.units import deepest_level, module_runs, repeated_units
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Placement, Plan
 from ssdsl.record import Record
-from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import Prices, prices
 from ssdsl.sketch.answers.write import with_answer

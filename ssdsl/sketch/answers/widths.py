@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
+from ssdsl.analyse.state import StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.program import ScatterGrads, StartReduce, Update
 from ssdsl.lang import nodes
@@ -21,7 +22,6 @@ from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Plan
 from ssdsl.record import Record, replace
 from ssdsl.simulate.memory.memory import state_bytes
-from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import capacity_bytes, prices
 from ssdsl.sketch.answers import cuts

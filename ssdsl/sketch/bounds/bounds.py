@@ -16,6 +16,7 @@ from math import inf, prod
 from operator import or_
 from typing import NamedTuple, TypeVar
 
+from ssdsl.analyse.state import StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.layout import Submesh
 from ssdsl.model.graph import ITEMSIZE, Graph, Operand, Operator, Origin, Stage
@@ -23,7 +24,6 @@ from ssdsl.model.products import forward_flops, gradient_flops, learning_operand
 from ssdsl.plan.plan import Index, Placement, Plan
 from ssdsl.plan.plan import State as Kept
 from ssdsl.record import Record
-from ssdsl.simulate.memory.state import StatePrecision
 
 T = TypeVar("T")
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
 
+from ssdsl.analyse.state import StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
 from ssdsl.ir.function import Backward, Function, FunctionInput
@@ -21,7 +22,6 @@ from ssdsl.lower.tasks.graph import roles_of
 from ssdsl.plan.plan import ClockOrder, ClockRow, OpPlan, Phase, Placement, Plan, TaskSet
 from ssdsl.record import replace
 from ssdsl.simulate.memory.memory import Inputs, state_bytes
-from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.price.costs import Cost
 from ssdsl.simulate.simulate import Prices, capacity_bytes, prices
 from ssdsl.sketch.bounds.bounds import HeldBytes, Least

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.codegen.write import write_program
 from ssdsl.ir.program import Compute, ScatterGrads, StartReduce, WaitReduce
 from ssdsl.record import replace
@@ -23,7 +24,6 @@ from ssdsl.runtime.profile.recorder import CLOCKED
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InFolder
-from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.profile.profile import Curve, Profile
 from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.simulate.profile.read_costs import lacking

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.ir.function import Backward
 from ssdsl.model.graph import Origin
 from ssdsl.model.zoo import PARAMETERS, ZOO
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.memory.memory import Inputs
-from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.timeline import EventKind, Stream
 from tests.simulate.steps import UNIT, activations, cluster_of, compiled, graph_of, peak, step

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import compile_source
 from ssdsl.runtime.profile.recorder import LiveMemory
@@ -23,7 +24,6 @@ from ssdsl.runtime.step.runner import Block
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InFolder
 from ssdsl.simulate.memory.memory import Inputs
-from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
 from tests.simulate.steps import activations, compiled, graph_of, model_of, step

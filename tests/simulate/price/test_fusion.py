@@ -2,10 +2,10 @@
 
 import pytest
 
+from ssdsl.analyse.program_index import ProgramIndex
+from ssdsl.analyse.state import StatePrecision
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
-from ssdsl.simulate.memory.state import StatePrecision
-from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.matmul import Product, matmul_seconds
 from ssdsl.simulate.price.roofline import ComputeTimes, Computing

@@ -5,12 +5,13 @@ import itertools
 import pytest
 
 from bench.fuzz.trial import SLOW
+from ssdsl.analyse.collectives import of_task
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.compile import compile_source
 from ssdsl.ir.comm import Exchange
 from ssdsl.ir.function import Conversion
 from ssdsl.ir.program import Program
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.price.collectives import ProgramIndex, of_task
 from ssdsl.simulate.price.network import Network
 from ssdsl.text.source import Source
 from tests.captured import graph_of
@@ -41,5 +42,5 @@ def test_a_halo_is_charged_where_it_travels(mesh: str, axes: str, order: tuple[i
     pairs = {(a, b) for step in steps for a, b, _ in step.sends()}
     neighbours = {*itertools.pairwise(order)}
     assert pairs == neighbours | {(b, a) for a, b in neighbours}
-    (found,) = of_task(ProgramIndex(program), function, Phase.FORWARD)
-    assert Network(SLOW).collective(found, function.submesh).time_s == pytest.approx(seconds)
+    (halo,) = of_task(ProgramIndex(program), function, Phase.FORWARD)
+    assert Network(SLOW).collective(halo.call, function.submesh).time_s == pytest.approx(seconds)

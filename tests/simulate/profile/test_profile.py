@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.ir.program import Compute, Start, Update
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
-from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.profile import errors
 from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.profile.profile import GROWING, PHASES, Curve, Profile, ProfiledMachine, merged

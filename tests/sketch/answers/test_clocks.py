@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from ssdsl.analyse.state import MIXED
 from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.format import format_script
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.model_index import index_model
-from ssdsl.simulate.memory.state import MIXED
 from ssdsl.sketch.answers import clocks
 from ssdsl.sketch.answers.clocks import Modulo, with_clock
 from ssdsl.sketch.answers.write import written

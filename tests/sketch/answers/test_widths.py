@@ -5,13 +5,13 @@ from itertools import combinations, product
 
 import pytest
 
+from ssdsl.analyse.state import MIXED
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
 from ssdsl.plan.model_index import index_model
 from ssdsl.record import replace
-from ssdsl.simulate.memory.state import MIXED
 from ssdsl.sketch.answers.widths import StageWidths, WidthFinder, is_open, stages_param, with_widths
 from ssdsl.sketch.answers.write import written
 from ssdsl.sketch.reasons import notes

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ssdsl.analyse.state import MIXED
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.ir.function import Backward
@@ -15,7 +16,6 @@ from ssdsl.lower.lower import formed
 from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.plan import HALVES
 from ssdsl.record import replace
-from ssdsl.simulate.memory.state import MIXED
 from ssdsl.simulate.report import DeviceReport
 from ssdsl.sketch.bounds.bounds import Bounds, HeldBytes
 from ssdsl.sketch.bounds.task_bounds import _by_assignment, least_of, unordered

@@ -6,12 +6,12 @@ that is gathered again; a weight's gradient belongs to the second half of a spli
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.cluster.cluster import Cluster
+from ssdsl.analyse.program_index import ProgramIndex, flat_bytes
+from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.ir.comm import Exchange, Step, travels
-from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Section, Write
+from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Prologue, Section, Write
 from ssdsl.ir.param import (
     AllReduceGrads,
     ChunkGrads,
@@ -21,18 +21,14 @@ from ssdsl.ir.param import (
     ReduceScatterGrads,
     SumTiedGrads,
 )
-from ssdsl.ir.program import FlatAction, GatherParam, Program, ScatterGrads, StartReduce, WaitReduce
-from ssdsl.ir.value import Name, Var, names_of
+from ssdsl.ir.program import FlatAction, GatherParam, ScatterGrads, StartReduce, WaitReduce
+from ssdsl.ir.value import names_of
 from ssdsl.lower.operators.operand_types import local_dims
-from ssdsl.model.graph import ITEMSIZE, Operator, Origin
-from ssdsl.model.memory.saved import collectives, saved_when_fused
-from ssdsl.model.memory.saved_tensors import Saved
-from ssdsl.model.memory.storage import Storage
+from ssdsl.model.graph import ITEMSIZE
+from ssdsl.model.memory.saved import collectives
 from ssdsl.model.ops.reader import Reader
 from ssdsl.plan.plan import Phase
 from ssdsl.record import Record
-from ssdsl.simulate.memory.regathered import Regathered, regathered
-from ssdsl.simulate.memory.state import MIXED, StatePrecision
 
 
 class SizedCollective(Record):
@@ -48,105 +44,71 @@ class SizedCollective(Record):
     exchange: Exchange | None = None
 
 
-@dataclass(slots=True)
-class ProgramIndex:
-    """An index of a program, and options of the simulation. `places` are the storages of values; `weights` the values
-    that follow from weights alone; `stored` those that lie in the memory of a weight, a buffer or a constant.
+class OfInstruction(Record):
+    """An instruction of a function or a prologue, by its section and its place there: a conversion, or a kernel whose
+    parts communicate."""
 
-    `fuses`: runs of operators are one kernel (`simulate/price/fusion.py`). `fuses_attention`: attention is one kernel,
-    even if other operators are not. `overlaps_products`: the backward of matrix products computes while their
-    collectives run. `state` says what training keeps of each weight."""
-
-    program: Program
-    fuses: bool = False
-    state: StatePrecision = MIXED
-    fuses_attention: bool = False
-    overlaps_products: bool = False
-    operators: dict[str, Operator] = field(init=False)
-    places: dict[str, Storage] = field(init=False)
-    weights: frozenset[str] = field(init=False)
-    stored: frozenset[str] = field(init=False)
-    _first: dict[int, Function] = field(default_factory=dict)  # by kind
-    _variables: dict[int, dict[Name, Var]] = field(default_factory=dict)
-    _products: dict[int, dict[Name, OpPart]] = field(default_factory=dict)
-    _regathered: dict[int, Regathered] = field(default_factory=dict)
-    _collectives: dict[tuple[int | None, Phase], tuple[SizedCollective, ...]] = field(default_factory=dict)
-
-    @classmethod
-    def on(cls, program: Program, cluster: Cluster, state: StatePrecision = MIXED) -> "ProgramIndex":
-        """The index for devices of a cluster. On GPUs attention is one kernel in PyTorch, too."""
-        return cls(program, cluster.fuses, state, not cluster.shares_cores, cluster.overlap.products)
-
-    def __post_init__(self) -> None:
-        self.fuses_attention |= self.fuses
-        self.operators = self.program.graph.by_name
-        self.places = self.program.graph.storages
-        self.weights = self.program.graph.alone
-        origins = {v.name: v.origin for v in self.program.graph.values.values()}
-        lasting = (Origin.WEIGHT, Origin.BUFFER, Origin.CONSTANT)
-        self.stored = frozenset(name for name, place in self.places.items() if origins[place.root] in lasting)
-
-    def like(self, function: Function) -> Function:
-        """The first function that is equal but for names and devices."""
-        if function.kind is None:
-            return function
-        return self._first.setdefault(function.kind, function)
-
-    def variables(self, function: Function) -> dict[Name, Var]:
-        """The local values of a function."""
-        if function.number not in self._variables:
-            self._variables[function.number] = function.variables()
-        return self._variables[function.number]
-
-    def product_of(self, function: Function, name: Name) -> OpPart | None:
-        """The last matrix product of a function that reads a local value; None if there is none."""
-        if function.number not in self._products:
-            products = (op for op in function.operators() if self.operators[op.operator].row.contraction)
-            self._products[function.number] = {name: op for op in products for name in op.reads}
-        return self._products[function.number].get(name)
-
-    def regathered(self, function: Function) -> Regathered:
-        """The gathers of a function that its backward repeats."""
-        if function.number not in self._regathered:
-            self._regathered[function.number] = regathered(function, self.program.flats, self.program.graph)
-        return self._regathered[function.number]
-
-    def collectives(self, function: Function, section: Section, phase: Phase) -> "tuple[SizedCollective, ...]":
-        """The collectives of a section's instructions in a phase. They are found once for each kind, unless some
-        overlap with an operator, which is one of this section."""
-        key = section.kind, phase
-        if key not in self._collectives:
-            found = tuple(c for instr in section.body for c in of_instr(self, function, section, instr, phase))
-            if section.kind is None or any(c.overlaps for c in found):
-                return found
-            self._collectives[key] = found
-        return self._collectives[key]
-
-    def saved_by(self, op: OpPart) -> Saved:
-        """The tensors that autograd keeps of an operator; other ones if operators are fused."""
-        operator = self.operators[op.operator]
-        if not self.fuses_attention or not op.learns or op.kernel.axes or operator.row.fused is None:
-            return op.saved
-        return saved_when_fused(operator, self.program.graph, local_dims(operator, op.splits))
+    section: int
+    place: int
 
 
-def size_bytes(var: Var) -> int:
-    """The bytes of a local value."""
-    return var.elements * ITEMSIZE.get(var.dtype, 4)
+class OfGather(Record):
+    """The weights that a section gathers (ZeRO-3), by the number of their flat parameter; their gradients are reduced
+    where they are gathered."""
+
+    section: int
+    flat: int
+
+
+class Collective(Record):
+    """A collective of a task or a prologue, and what it is for. Operators, statements and weights are looked up there
+    by those who want to know."""
+
+    call: SizedCollective
+    origin: OfInstruction | OfGather
 
 
 # -- tasks -------------------------------------------------------------------------------------------------------------
 
 
-def of_task(facts: ProgramIndex, function: Function, phase: Phase) -> Iterator[SizedCollective]:
+def of_task(facts: ProgramIndex, function: Function, phase: Phase) -> Iterator[Collective]:
     """The collectives of a function in a phase, in the order of its instructions."""
     for number, section in enumerate(function.sections):
-        yield from facts.collectives(function, section, phase)
+        for place, call in of_section(facts, function, section, phase):
+            yield Collective(call, OfInstruction(number, place))
         for flat in section.gathers:
-            yield from of_gathers(facts, function, number, facts.program.flats[flat], phase)
+            for call in _of_gathers(facts, function, number, facts.program.flats[flat], phase):
+                yield Collective(call, OfGather(number, flat))
 
 
-def of_instr(
+def of_prologue(prologue: Prologue) -> Iterator[Collective]:
+    """The collectives that bring inputs and constants to devices, once a step."""
+    for place, instr in enumerate(prologue.body):
+        if isinstance(instr, Conversion):
+            for call in _of_steps(instr.forward, ITEMSIZE.get(instr.result.dtype, 4)):
+                yield Collective(call, OfInstruction(0, place))
+
+
+PlacedCalls = tuple[tuple[int, SizedCollective], ...]
+
+
+def of_section(facts: ProgramIndex, function: Function, section: Section, phase: Phase) -> PlacedCalls:
+    """The collectives of a section's instructions in a phase, each with the place of its instruction. They are found
+    once for each kind, unless some overlap with an operator, which is one of this section."""
+    key = section.kind, phase
+    if key not in facts.of_kinds:
+        found = tuple(
+            (place, call)
+            for place, instr in enumerate(section.body)
+            for call in _of_instr(facts, function, section, instr, phase)
+        )
+        if section.kind is None or any(call.overlaps for _, call in found):
+            return found
+        facts.of_kinds[key] = found
+    return facts.of_kinds[key]  # type: ignore[no-any-return]
+
+
+def _of_instr(
     facts: ProgramIndex, function: Function, section: Section, instr: Instr, phase: Phase
 ) -> Iterator[SizedCollective]:
     """The collectives of one instruction in a phase; a recomputed section repeats those of forward in backward.
@@ -272,17 +234,12 @@ def of_updated(flat: FlatParam) -> Iterator[SizedCollective]:
             yield SizedCollective("all_gather", axes, flat_bytes(flat, over))
 
 
-def flat_bytes(flat: FlatParam, over: tuple[str, ...] = ()) -> int:
-    """The local bytes of a flat parameter, sharded over some axes."""
-    return flat.elements_over(over) * ITEMSIZE.get(flat.dtype, 4)
-
-
 def is_reduced(flat: FlatParam) -> bool:
     """Whether gradients are completed on the flat parameter's own submesh."""
     return any(not isinstance(step, SumTiedGrads) for step in flat.completion.steps)
 
 
-def of_gathers(
+def _of_gathers(
     facts: ProgramIndex, function: Function, section: int, flat: FlatParam, phase: Phase
 ) -> Iterator[SizedCollective]:
     """ZeRO-3's collectives for a flat parameter of a section (by its number): a gather in forward, and again where

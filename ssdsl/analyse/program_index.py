@@ -1,0 +1,100 @@
+"""An index of a program, with the options of a simulation: what several analyses look up."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ssdsl.analyse.regathered import Regathered, regathered
+from ssdsl.analyse.state import MIXED, StatePrecision
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.ir.function import Function, OpPart
+from ssdsl.ir.param import FlatParam
+from ssdsl.ir.program import Program
+from ssdsl.ir.value import Name, Var
+from ssdsl.lower.operators.operand_types import local_dims
+from ssdsl.model.graph import ITEMSIZE, Operator, Origin
+from ssdsl.model.memory.saved import saved_when_fused
+from ssdsl.model.memory.saved_tensors import Saved
+from ssdsl.model.memory.storage import Storage
+
+
+@dataclass(slots=True)
+class ProgramIndex:
+    """An index of a program, and options of the simulation. `places` are the storages of values; `weights` the values
+    that follow from weights alone; `stored` those that lie in the memory of a weight, a buffer or a constant.
+
+    `fuses`: runs of operators are one kernel (`simulate/price/fusion.py`). `fuses_attention`: attention is one kernel,
+    even if other operators are not. `overlaps_products`: the backward of matrix products computes while their
+    collectives run. `state` says what training keeps of each weight. `of_kinds` remembers what is equal for sections of
+    one kind."""
+
+    program: Program
+    fuses: bool = False
+    state: StatePrecision = MIXED
+    fuses_attention: bool = False
+    overlaps_products: bool = False
+    operators: dict[str, Operator] = field(init=False)
+    places: dict[str, Storage] = field(init=False)
+    weights: frozenset[str] = field(init=False)
+    stored: frozenset[str] = field(init=False)
+    _first: dict[int, Function] = field(default_factory=dict)  # by kind
+    _variables: dict[int, dict[Name, Var]] = field(default_factory=dict)
+    _products: dict[int, dict[Name, OpPart]] = field(default_factory=dict)
+    _regathered: dict[int, Regathered] = field(default_factory=dict)
+    of_kinds: dict[Hashable, Any] = field(default_factory=dict)
+
+    @classmethod
+    def on(cls, program: Program, cluster: Cluster, state: StatePrecision = MIXED) -> "ProgramIndex":
+        """The index for devices of a cluster. On GPUs attention is one kernel in PyTorch, too."""
+        return cls(program, cluster.fuses, state, not cluster.shares_cores, cluster.overlap.products)
+
+    def __post_init__(self) -> None:
+        self.fuses_attention |= self.fuses
+        self.operators = self.program.graph.by_name
+        self.places = self.program.graph.storages
+        self.weights = self.program.graph.alone
+        origins = {v.name: v.origin for v in self.program.graph.values.values()}
+        lasting = (Origin.WEIGHT, Origin.BUFFER, Origin.CONSTANT)
+        self.stored = frozenset(name for name, place in self.places.items() if origins[place.root] in lasting)
+
+    def like(self, function: Function) -> Function:
+        """The first function that is equal but for names and devices."""
+        if function.kind is None:
+            return function
+        return self._first.setdefault(function.kind, function)
+
+    def variables(self, function: Function) -> dict[Name, Var]:
+        """The local values of a function."""
+        if function.number not in self._variables:
+            self._variables[function.number] = function.variables()
+        return self._variables[function.number]
+
+    def product_of(self, function: Function, name: Name) -> OpPart | None:
+        """The last matrix product of a function that reads a local value; None if there is none."""
+        if function.number not in self._products:
+            products = (op for op in function.operators() if self.operators[op.operator].row.contraction)
+            self._products[function.number] = {name: op for op in products for name in op.reads}
+        return self._products[function.number].get(name)
+
+    def regathered(self, function: Function) -> Regathered:
+        """The gathers of a function that its backward repeats."""
+        if function.number not in self._regathered:
+            self._regathered[function.number] = regathered(function, self.program.flats, self.program.graph)
+        return self._regathered[function.number]
+
+    def saved_by(self, op: OpPart) -> Saved:
+        """The tensors that autograd keeps of an operator; other ones if operators are fused."""
+        operator = self.operators[op.operator]
+        if not self.fuses_attention or not op.learns or op.kernel.axes or operator.row.fused is None:
+            return op.saved
+        return saved_when_fused(operator, self.program.graph, local_dims(operator, op.splits))
+
+
+def size_bytes(var: Var) -> int:
+    """The bytes of a local value."""
+    return var.elements * ITEMSIZE.get(var.dtype, 4)
+
+
+def flat_bytes(flat: FlatParam, over: tuple[str, ...] = ()) -> int:
+    """The local bytes of a flat parameter, sharded over some axes."""
+    return flat.elements_over(over) * ITEMSIZE.get(flat.dtype, 4)
