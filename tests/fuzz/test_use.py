@@ -48,6 +48,10 @@ PROGRAMS = {
         ),
         parts=PARTS,
     ),
+    "a loss that does not reach a weight whose axis is two": Use(
+        *(Recipe(4, 2, 4, 6, "streams", (), "classes", 1, returns_all=True), 4, 8, "sgd"),
+        (Run(DATA, (Train(FIRST, loss="second"), Train(SECOND, loss="loss"))),),
+    ),
     "other lengths": Use(
         *(replace(MODEL, layers=MODEL.layers[:1], returns_all=True), 4, 10, "sgd"),
         (Run(DATA, (Train(FIRST, length=3), Train(SECOND, length=1), Predict(REST, length=5))),),
