@@ -115,6 +115,8 @@ class Single:
         weights, optimizer = self.weights[action.part], self.optimizers[action.part]
         others = [w for part in self.weights if part is not weights for w in part]
         kept = [w.grad for w in others]
+        for weight in others:
+            weight.grad = None  # backward would add to the kept tensor itself
         with Draws(SEED, self.micro, self.model.generator):
             loss = self.loss(batch, self.module.train(), action.loss)
             (loss * action.scale).backward()
