@@ -4,6 +4,7 @@ They compute in double precision, so that a difference is a mistake and not roun
 """
 
 import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,17 +17,20 @@ from ssdsl.runtime.random.counter_rng import Generator
 Layer = tuple[str, tuple[object, ...]]  # a class of a layer and its arguments
 
 HEADS = ("classes", "tied", "squares", "pooled")
+PLAINEST: dict[str, object] = {"tail": "nothing", "root": "nothing", "meta": False, "generator": "hash"}
 VOCABULARY = (  # functions of losses.py; a name that begins with `tied` has the weight of the embedding
     *("smoothed", "weighted", "of_each", "of_chances", "likelihood"),
     *("by_hand", "shifted", "entropy", "distilled", "accurate"),
 )
+SIZE = re.compile(r"\b[SC]\b")  # the length of the example, in the text of a layer
 SIZED = ("seq", "grid", "size")  # arguments of layers that a smaller sequence would not fit
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """A model: its sizes, front, layers and head, what the root itself computes behind each layer, and what becomes of
-    the loss. With `meta` its weights are made by recipes; `generator` draws."""
+    the loss. With `meta` its weights are made by recipes; `generator` draws. With `returns_all` the forward returns a
+    second loss and other results as well."""
 
     batch: int
     seq: int
@@ -41,6 +45,7 @@ class Recipe:
     meta: bool = False
     generator: Generator = "hash"
     precision: str = "float64"
+    returns_all: bool = False
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -82,6 +87,7 @@ class Recipe:
             call="layer(x, ids) if hasattr(layer, 'reads') else layer(x)" if self.reads else "layer(x)",
             loss=LOSSES[self.loss],
             tail=TAILS[self.tail],
+            returned=RETURNED if self.returns_all else "loss",
             root=ROOTS[self.root],
             precision=self.precision,
             width="H" if self.head == "squares" else "V",
@@ -134,7 +140,7 @@ class Recipe:
         """Recipes that are one step simpler."""
         for n in range(len(self.layers)):
             yield replace(self, layers=self.layers[:n] + self.layers[n + 1 :])
-        for name, plain in (("tail", "nothing"), ("root", "nothing"), ("meta", False), ("generator", "hash")):
+        for name, plain in PLAINEST.items():
             if getattr(self, name) != plain:
                 yield replace(self, **{name: plain})
         if self.head != "squares":
@@ -150,6 +156,13 @@ class Recipe:
             for size in (2, 4, 6, 8):
                 if size < getattr(self, name) and not (name in self.kept and name != "batch"):
                     yield replace(self, **{name: size})
+
+    @property
+    def takes_any_length(self) -> bool:
+        """Whether its inputs may have longer and shorter sequences than the example."""
+        texts = (inspect.getsource(CLASSES[name]) for name, _ in self.layers)
+        is_plain = FRONTS[self.front].x.axes == FRONTS[self.front].beside.axes == ("batch", "seq")
+        return is_plain and self.tail != "picked" and "seq" not in self.kept and not any(map(SIZE.search, texts))
 
     @property
     def kept(self) -> set[str]:
@@ -183,7 +196,7 @@ class Net(nn.Module):
         loss = {loss}
         for term in terms:
             loss = loss + term{tail}
-        return loss
+        return {returned}
 
 
 def net():
@@ -199,6 +212,10 @@ LOSSES = {
     "pooled": "F.cross_entropy(self.head(x.mean(1)), y)",
     **{name: f"{name}(self.head(x), y)" for name in VOCABULARY},
 }
+RETURNED = (
+    '{"loss": loss, "second": self.front.weight.square().mean() + 0.1 * x.tanh().mean(), "x": x,'
+    ' "some": (x.amax(-1), {"weight": self.head.weight, "half": x[:, ::2] * 0.5}), "ones": torch.ones(3)}'
+)
 TAILS = {
     name: f"\n        {line}"
     for name, line in {

@@ -138,7 +138,7 @@ def write_use(folder: Path, use: Use, outcome: Outcome) -> None:
 
 
 REPEAT = """from bench.fuzz.models import Recipe
-from bench.fuzz.use import Evaluate, Resume, Run, Save, Train, Use
+from bench.fuzz.use import Evaluate, Predict, Resume, Run, Save, Train, Use
 from bench.fuzz.use_trial import try_use
 
 print(try_use({use}))

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import ExponentialLR
 
-from bench.fuzz.single import GAMMA, OPTIMIZERS, SEED, Batch, Result, dataset, on_one_device, rows_of
+from bench.fuzz.single import GAMMA, OPTIMIZERS, SEED, Batch, Result, dataset, leaves, on_one_device, rows_of
 from bench.fuzz.trial import Outcome, captured, error_sign, trace, words
-from bench.fuzz.use import Evaluate, Resume, Run, Save, Train, Use
+from bench.fuzz.use import LOSSES, Evaluate, Predict, Resume, Run, Save, Train, Use
 from ssdsl.model.load.model import Model
 from ssdsl.record import replace
 from ssdsl.run.in_process.precision import nudged, precision
@@ -48,7 +48,8 @@ def try_use(use: Use) -> Outcome:
         return Outcome("refused", error.diagnostics[0].code, str(error))
     except Exception as error:
         return Outcome("capture", error_sign(error), trace(error))
-    model = replace(model, autocast=torch.bfloat16 if use.is_autocast else None)
+    losses = {name: name for name in LOSSES} if use.recipe.returns_all else None
+    model = replace(model, autocast=torch.bfloat16 if use.is_autocast else None, loss=losses)
     try:
         expected = on_one_device(use, model)
     except Exception as error:  # of the model itself, or of its optimizer
@@ -93,9 +94,11 @@ def on_engines(use: Use, model: Model) -> Result:
             ranks = run_ranks(devices(run.plan), partial(_rank, use, model, run, folder, is_last, saved))
             if isinstance(ranks[0], EngineError):
                 raise ranks[0]
-            if len({str(losses) for losses, _ in ranks}) > 1:
-                raise Differ(f"losses of ranks differ: {[losses for losses, _ in ranks]}")
-            result.losses += ranks[0][0]
+            losses = [[x for x in yielded if isinstance(x, float)] for yielded, _ in ranks]
+            if len({*map(str, losses)}) > 1:
+                raise Differ(f"losses of ranks differ: {losses}")
+            result.losses += losses[0]
+            result.outputs += [x for x in ranks[0][0] if not isinstance(x, float)]
         result.tensors = _saved(folder / "end")
         _check_copies(dict(enumerate(pieces for _, pieces in ranks)), precision(model))
     return result
@@ -135,26 +138,32 @@ def devices(plan: Iterable[str]) -> int:
     return sum(math.prod(map(int, sizes)) for sizes in meshes)
 
 
-def _script(engine: Engine, use: Use, run: Run, data: Batch, folder: Path, saved: bool) -> Iterator[float]:
-    """What a training script does; the losses of its steps and evaluations. `saved`: whether another run has saved; to
-    look for the folder would be a race with ranks that are ahead."""
+Yielded = float | dict[str, torch.Tensor]
+
+
+def _script(engine: Engine, use: Use, run: Run, data: Batch, folder: Path, saved: bool) -> Iterator[Yielded]:
+    """What a training script does; the losses of its steps and evaluations, and what it predicts. `saved`: whether
+    another run has saved; to look for the folder would be a race with ranks that are ahead."""
     kind, options = OPTIMIZERS[use.optimizer]
-    engine.optimizer(kind, **options)
+    optimizers = [engine.optimizer(kind, weights=pattern, **options) for pattern in use.parts or (None,)]
     scheduler = ExponentialLR(engine.optim, GAMMA) if use.is_scheduled else None
     loader = batches = None
     if use.shuffle is not None:
         loader = engine.loader(Samples(data), use.size, shuffle=use.shuffle, seed=SEED, drop_last=False)
     for action in (Resume(), *run.actions):
         match action:
-            case Train(rows, clip, update, scale):
+            case Train(rows, clip, update, scale, length, loss, part):
                 if loader is not None:
                     batches = batches or loader.epochs()
-                batch = next(batches) if batches is not None else rows_of(data, *(rows or (0, 1)))
-                yield engine.step(batch, clip=clip, update=update, scale=scale)
+                batch = next(batches) if batches is not None else rows_of(data, *(rows or (0, 1)), length)
+                steps = optimizers[part] if use.parts else None
+                yield engine.step(batch, loss=loss, optimizer=steps, clip=clip, update=update, scale=scale)
                 if update and scheduler is not None:
                     scheduler.step()
-            case Evaluate(rows):
-                yield engine.evaluate([rows_of(data, *few) for few in rows])
+            case Evaluate(pieces, loss):
+                yield engine.evaluate([rows_of(data, *few) for few in pieces], loss=loss)
+            case Predict(few, length, outputs):
+                yield leaves(engine.predict(rows_of(data, *few, length), *outputs))
             case Save():
                 engine.save(folder)
                 saved = True
@@ -179,6 +188,13 @@ def _compared(found: Result, expected: Result, others: list[Result], unit: torch
         (f"loss {n}", *map(torch.tensor, (a, b)), [torch.tensor(o.losses[n]) for o in others])
         for n, (a, b) in enumerate(zip(found.losses, expected.losses, strict=True))
     ]
+    for n, (predicted, wanted) in enumerate(zip(found.outputs, expected.outputs, strict=True)):
+        shapes = [{name: tuple(x.shape) for name, x in outputs.items()} for outputs in (predicted, wanted)]
+        if shapes[0] != shapes[1]:
+            return Outcome("wrong", "output", f"output {n}: {shapes[0]} instead of {shapes[1]}")
+        for name, tensor in wanted.items():
+            near = [o.outputs[n][name] for o in others]
+            pairs.append((f"output {n} {name}", predicted[name], tensor, near))
     tied = _tied(expected.tensors)
     for path, tensor in expected.tensors.items():
         if path not in found.tensors:

@@ -6,11 +6,13 @@ import pytest
 
 from bench.fuzz.models import Recipe
 from bench.fuzz.run import main, uses, write_use
+from bench.fuzz.single import rows_of
 from bench.fuzz.trial import Outcome
-from bench.fuzz.use import Evaluate, Resume, Run, Save, Train, Use
+from bench.fuzz.use import PARTS, Evaluate, Predict, Resume, Run, Save, Train, Use
 from bench.fuzz.use_trial import try_use
 from ssdsl.record import replace
 from ssdsl.runtime.train import training_state
+from ssdsl.runtime.train.engine import Engine
 
 MODEL = Recipe(4, 2, 4, 6, "embedding", (("Mlp", (4, 8, True, "gelu")), ("Batched", (4,))), "squares", 1)
 DATA = ("mesh gpus(dp = 2)", "split model by batch into dp", "assign model to gpus")
@@ -38,6 +40,22 @@ PROGRAMS = {
         (Run(DATA, (Train(None), Train(None), Save())), Run(ZERO, (Train(None), Train(None)))),
         shuffle=True,
     ),
+    "losses with optimizers of their own": Use(
+        *(replace(MODEL, layers=MODEL.layers[:1], returns_all=True), 4, 10, "momentum"),
+        (
+            Run(DATA, (Train(FIRST, 0.05, loss="second"), Train(SECOND, loss="loss", part=1), Predict(REST), Save())),
+            Run(TENSOR, (Evaluate((FIRST,), "second"), Train(REST, part=1), Predict(FIRST, outputs=("some.1.half",)))),
+        ),
+        parts=PARTS,
+    ),
+    "a loss that does not reach a weight whose axis is two": Use(
+        *(Recipe(4, 2, 4, 6, "streams", (), "classes", 1, returns_all=True), 4, 8, "sgd"),
+        (Run(DATA, (Train(FIRST, loss="second"), Train(SECOND, loss="loss"))),),
+    ),
+    "other lengths": Use(
+        *(replace(MODEL, layers=MODEL.layers[:1], returns_all=True), 4, 10, "sgd"),
+        (Run(DATA, (Train(FIRST, length=3), Train(SECOND, length=1), Predict(REST, length=5))),),
+    ),
     "autocast": Use(
         *(replace(MODEL, layers=MODEL.layers[:1], precision="float32"), 4, 8, "sgd"),
         (Run(TENSOR, (Train(FIRST), Train(SECOND), Evaluate((FIRST,)))),),
@@ -54,7 +72,7 @@ def test_a_program_is_equal_to_one_device(name: str) -> None:
 
 @pytest.mark.slow
 def test_what_goes_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gradients that are not kept; the norm of a part; an optimizer's state that is not restored."""
+    """Gradients that are not kept; the norm of a part; an optimizer's state that is not restored; another result."""
     restore = training_state.restore
     waits, resumes = PROGRAMS["gradients that wait"], PROGRAMS["another plan and what was lost"]
     with monkeypatch.context() as patch:
@@ -66,6 +84,10 @@ def test_what_goes_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(training_state, "_set", lambda *given: None)
         assert try_use(resumes).column == "wrong"
+    with monkeypatch.context() as patch:
+        predict = Engine.predict
+        patch.setattr(Engine, "predict", lambda engine, batch, *names: predict(engine, rows_of(batch, 0, 2), *names))
+        assert try_use(PROGRAMS["losses with optimizers of their own"]).sign == "output"
 
 
 def test_a_batch_that_a_plan_cannot_cut_is_refused_by_its_code() -> None:

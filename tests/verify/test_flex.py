@@ -1,13 +1,16 @@
-"""Flex attention, in process, against one device."""
+"""Flex attention, and attention of packed documents, in process, against one device."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+import torch.nn.functional as F
 
 from bench.fuzz.trial import try_plan
 from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.load import load
+from ssdsl.model.rewrite.masked_attention import documents_attention
 from ssdsl.model.trace import capture
 from ssdsl.record import replace
 from ssdsl.runtime.options import Training
@@ -40,6 +43,35 @@ def test_a_causal_mask_is_known_as_one() -> None:
     for name in ("causally", "of_groups"):
         (attention,) = [o for o in captured(f"flex.py:{name}")[1].operators if "attention" in o.kind]
         assert ("is_causal", True) in attention.kwargs
+
+
+@pytest.mark.parametrize("name", "whole causal in_a_window with_its_sum".split())
+def test_documents_by_heads_and_by_sequence(name: str) -> None:
+    pytest.importorskip("torch.nn.attention.varlen")  # since torch 2.10
+    model, graph = captured(f"documents.py:{name}")
+    for split in ("heads into tp where possible", "seq into tp"):
+        plan = f"mesh gpus(tp = 2)\nsplit model by {split}\nassign model to gpus\n"
+        outcome = try_plan(model, graph, plan, Training(2, optimizer="sgd", lr=0.05))
+        assert outcome.kind == "equal", outcome.text
+
+
+@pytest.mark.parametrize("window", [(-1, -1), (-1, 0), (2, 0), (1, 3)])
+def test_each_document_is_attention_of_its_own(window: tuple[int, int]) -> None:
+    """Documents of 3 and 5 queries with 4 and 5 keys: the last ones are at the same position."""
+    before, after = window
+    q, k, v = (torch.randn(n, 2, 4, dtype=torch.float64) for n in (8, 9, 9))
+    bounds = torch.tensor([0, 3, 8]), torch.tensor([0, 4, 9])
+    out, log_sum, _ = documents_attention(q, k, v, *bounds, 5, 5, window == (-1, 0), None, window)
+    for (first, last), (start, end) in (((0, 3), (0, 4)), ((3, 8), (4, 9))):
+        rows, keys, values = (x.transpose(0, 1) for x in (q[first:last], k[start:end], v[start:end]))
+        distance = (torch.arange(start, end) - end) - (torch.arange(first, last) - last)[:, None]
+        seen = (distance <= after if after >= 0 else distance == distance) & (
+            distance >= -before if before >= 0 else distance == distance
+        )
+        expected = F.scaled_dot_product_attention(rows, keys, values, attn_mask=seen)
+        torch.testing.assert_close(out[first:last], expected.transpose(0, 1))
+        scores = (rows @ keys.transpose(1, 2) / 2).masked_fill(~seen, -torch.inf)
+        torch.testing.assert_close(log_sum[:, first:last], scores.logsumexp(-1))
 
 
 def test_rows_of_a_tensor_are_refused(golden: Callable[[Path, str], None]) -> None:

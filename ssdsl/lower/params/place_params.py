@@ -49,7 +49,8 @@ def place_params(lowering: Lowering) -> Lowering:
     placing = _Placing(lowering)
     params = [p for w, found in uses.items() for p in placing.of(w, shapes[w], found, written.get(w))]
     here = {(p.weight, p.submesh) for p in params}
-    params += [replace(p, partial=()) for p in lowering.held.params if p.trained and (p.weight, p.submesh) not in here]
+    others = (p for p in lowering.held.params if p.trained and (p.weight, p.submesh) not in here)
+    params += [_as_here(replace(p, partial=()), lowering.graph) for p in others]
     if not lowering.held.params:
         check_shards(lowering.plan.shards, params)
     return replace(lowering, params=tuple(map(placing.in_parts, params)))

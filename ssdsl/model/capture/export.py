@@ -39,7 +39,7 @@ from ssdsl.model.checks.side_effects import SideEffects, recording
 from ssdsl.model.evaluation_errors import missing_output
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import Found, NoLoss, NoSuchOutput
-from ssdsl.model.rewrite.flex_attention import NotOnAll, flex_as_operators
+from ssdsl.model.rewrite.masked_attention import NotOnAll, attention_as_operators
 from ssdsl.record import Record
 from ssdsl.runtime.program.returned import Leaf
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -71,7 +71,7 @@ class LossOf(torch.nn.Module):
     def forward(self, *batch: torch.Tensor) -> Any:
         before = snapshot(self.module)
         self.constants.find(self.module)
-        with flex_as_operators(), recording(self.effects), answering(self.constants), Selecting(self.constants):
+        with attention_as_operators(), recording(self.effects), answering(self.constants), Selecting(self.constants):
             loss, found = self._results(dict(zip(self.model.batches[0], batch, strict=True)))
         self.effects.compare(before, self.module)
         self.effects.returned = found.leaves

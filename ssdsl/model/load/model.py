@@ -14,7 +14,7 @@ import torch
 from ssdsl.model.load.batch import cast, taken
 from ssdsl.model.load.outputs import Batch, Found, Where, loss_of, outputs_of, reads_batch
 from ssdsl.model.load.unmaterialised import with_numbers
-from ssdsl.model.rewrite.flex_attention import flex_with_gradients
+from ssdsl.model.rewrite.masked_attention import masked_attention
 from ssdsl.record import Record, field, replace
 from ssdsl.runtime.program.recipes import Recipes
 from ssdsl.runtime.random.counter_rng import Generator
@@ -69,7 +69,7 @@ class Model(Record):
 
         Raises NoLoss if the outputs have none, and whatever the user's code raises.
         """
-        with flex_with_gradients():
+        with masked_attention():
             return self.results(batch, module)[0]
 
     def results(self, batch: Batch, module: torch.nn.Module | None = None) -> tuple[Any, Found]:

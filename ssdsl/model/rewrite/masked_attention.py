@@ -1,14 +1,21 @@
-"""Flex attention as operators that have rows: the functions of its scores and of its mask run on tensors of indices.
+"""Flex attention, and attention of packed documents, as operators that have rows: attention with a mask.
 
 torch's own `flex_attention` takes functions as arguments, which no graph can hold, and has no backward on a CPU. It
-calls one operator after it has checked its arguments; here that operator is another function. A function of scores that
-only adds to them (a bias that depends on positions, `-inf` where a position is not seen) becomes the mask of
-`scaled_dot_product_attention`, which is split as any attention is. Others are applied between a product and a softmax.
+calls one operator after it has checked its arguments; here that operator is another function, which runs the functions
+of scores and of the mask on tensors of indices. A function of scores that only adds to them (a bias that depends on
+positions, `-inf` where a position is not seen) becomes the mask of `scaled_dot_product_attention`, which is split as
+any attention is. Others are applied between a product and a softmax.
+
+`varlen_attn` runs on GPUs alone, and gets the bounds of the documents that lie one behind the other in a row:
+`cu_seqlens` [0, 5, 9] are two documents of 5 and 4 tokens. Its mask lets a query see the keys of its own document.
 """
 
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -42,19 +49,19 @@ class NotOnAll(Exception):
         self.function = function
 
 
-def flex_as_operators() -> contextlib.AbstractContextManager[None]:
-    """A context in which `flex_attention` runs as operators that have rows."""
-    return _flex_as(attention)
+def attention_as_operators() -> contextlib.AbstractContextManager[None]:
+    """A context in which `flex_attention` and `varlen_attn` run as operators that have rows."""
+    return _attention_as(attention)
 
 
-def flex_with_gradients() -> contextlib.AbstractContextManager[None]:
+def masked_attention() -> contextlib.AbstractContextManager[None]:
     """A context in which `flex_attention` runs as torch's own reference of it, which has gradients on a CPU too: its
-    functions run for each score, under `torch.vmap`."""
-    return _flex_as(math_attention)
+    functions run for each score, under `torch.vmap`. `varlen_attn` runs as operators."""
+    return _attention_as(math_attention)
 
 
 @contextlib.contextmanager
-def _flex_as(function: Callable[..., tuple[Tensor, Tensor, Tensor]]) -> Iterator[None]:
+def _attention_as(function: Callable[..., tuple[Tensor, Tensor, Tensor]]) -> Iterator[None]:
     replaced = {
         "flex_attention_hop": function,
         "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True,
@@ -65,6 +72,9 @@ def _flex_as(function: Callable[..., tuple[Tensor, Tensor, Tensor]]) -> Iterator
     with contextlib.ExitStack() as stack:
         for name, replacement in replaced.items():
             stack.enter_context(patched(flex, name, replacement))
+        if find_spec("torch.nn.attention.varlen"):  # since torch 2.10
+            import_module("torch.nn.attention.varlen")  # it registers the operator
+            stack.enter_context(patched(torch.ops.torch_attn, "_varlen_attn", documents_attention))
         yield
 
 
@@ -224,3 +234,57 @@ class _Sums(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _is_infinite(self, item: Any) -> bool:
         return id(item) in self.infinite or (isinstance(item, float) and item == -INFINITY)
+
+
+# -- documents in one row ----------------------------------------------------------------------------------------------
+
+
+def documents_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_bounds: Tensor,
+    key_bounds: Tensor | None,
+    longest_query: int,
+    longest_key: int,
+    is_causal: bool = False,
+    scale: float | None = None,
+    window: Sequence[int] | None = None,
+    enable_gqa: bool = False,
+    *paged: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention of [tokens, heads, head_dim] within documents, with the arguments and results of torch's operator
+    `_varlen_attn`. As in FlashAttention, the last query and the last key of a document are at the same position."""
+    if key_bounds is None or any(x is not None for x in paged[:2]):
+        raise NotImplementedError("a paged cache of keys has no gradients")
+    rows, columns = (_in_documents(x.size(0), b) for x, b in ((query, query_bounds), (key, key_bounds)))
+    mask = rows.document[:, None] == columns.document
+    before, after = (-1, 0) if is_causal else (window or (-1, -1))
+    if before >= 0 or after >= 0:
+        at, of = rows.position, columns.position
+        if query_bounds is not key_bounds:  # from the end of a document
+            at, of = at - rows.end, of - columns.end
+        mask = mask & (of <= at[:, None] + after) if after >= 0 else mask
+        mask = mask & (of >= at[:, None] - before) if before >= 0 else mask
+    q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=enable_gqa)
+    scores = _scores(q, k) * (query.size(-1) ** -0.5 if scale is None else scale)
+    log_sum = torch.where(mask, scores, -INFINITY).logsumexp(-1)
+    return out[0].transpose(0, 1), log_sum[0], torch.zeros(2, dtype=torch.uint64)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """For each token the number of its document, its position in the row, and the position where its document ends."""
+
+    document: Tensor
+    position: Tensor
+    end: Tensor
+
+
+def _in_documents(count: int, bounds: Tensor) -> _Places:
+    """The places of `count` tokens in documents with these bounds: those of [0, 5, 9] begin at 0 and 5."""
+    position = torch.arange(count, device=bounds.device)
+    begun = position[:, None] >= bounds  # which documents have begun; those behind the last bound are one more
+    end = torch.where(begun, count, bounds).amin(-1)
+    return _Places(begun.sum(-1), position, end)
