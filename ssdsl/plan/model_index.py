@@ -6,7 +6,7 @@ from functools import cache, cached_property
 
 from ssdsl.model.dims.layers import layers_by_path
 from ssdsl.model.graph import Graph, Operator, Stage
-from ssdsl.plan.eval.paths import match_paths
+from ssdsl.plan.paths import match_paths
 from ssdsl.record import Record
 
 ROUTED = "ssdsl::routed_mm"

@@ -10,9 +10,9 @@ from ssdsl.lang.suggest import counted, joined, listed
 from ssdsl.plan.context import Context
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import mesh_size
-from ssdsl.plan.eval.values import Devices, PlanFunction
 from ssdsl.plan.hints.in_time import is_in_time, meshes_of
 from ssdsl.plan.plan import Index, State
+from ssdsl.plan.values import Devices, PlanFunction
 from ssdsl.repl.describe import describe, devices_text
 from ssdsl.repl.session import DraftReading
 

@@ -13,8 +13,8 @@ from ssdsl.lang.nodes import LetStatement
 from ssdsl.lang.suggest import counted, joined
 from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
-from ssdsl.plan.eval.paths import starred, starred_module
-from ssdsl.plan.eval.values import Builtin, Devices, GathersOf, Marker, PlanFunction, Selection, StateOf
+from ssdsl.plan.paths import starred, starred_module
+from ssdsl.plan.values import Builtin, Devices, GathersOf, Marker, PlanFunction, Selection, StateOf
 from ssdsl.repl.session import Shown
 from ssdsl.show.pattern import merged
 

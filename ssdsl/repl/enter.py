@@ -9,7 +9,7 @@ from ssdsl.lang import nodes
 from ssdsl.lang.errors.text import UnusedValue
 from ssdsl.lang.parse import parse
 from ssdsl.plan.check import warnings
-from ssdsl.plan.eval.values import Value
+from ssdsl.plan.values import Value
 from ssdsl.repl.changes import changes
 from ssdsl.repl.commands import command
 from ssdsl.repl.describe import shown

@@ -15,8 +15,8 @@ from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Graph
 from ssdsl.plan.context import Context
 from ssdsl.plan.eval.expressions import evaluate
-from ssdsl.plan.eval.values import Value
 from ssdsl.plan.interpret import interpret_part
+from ssdsl.plan.values import Value
 from ssdsl.record import Record, replace
 from ssdsl.show.view import View
 from ssdsl.simulate.report import Report

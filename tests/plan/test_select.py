@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.plan.eval.balance import partition
-from ssdsl.plan.eval.paths import match_paths
+from ssdsl.plan.paths import match_paths
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 

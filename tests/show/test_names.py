@@ -13,8 +13,8 @@ from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
-from ssdsl.plan.eval.paths import starred
 from ssdsl.plan.interpret import interpret_all
+from ssdsl.plan.paths import starred
 from ssdsl.plan.plan import Plan
 from ssdsl.runtime.options import Training
 from ssdsl.show.tables.operators import dims_view, operators_view

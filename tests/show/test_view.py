@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ssdsl.lang.assets import library_files
 from ssdsl.lang.shipped import shipped_plans
-from ssdsl.plan.eval.paths import starred, starred_module
+from ssdsl.plan.paths import starred, starred_module
 from ssdsl.run.results import CollectiveCalls, RankResult, RunResult
 from ssdsl.show.pattern import merged
 from ssdsl.show.tables.catalogue import library_view, models_view, plans_view

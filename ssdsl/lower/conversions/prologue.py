@@ -14,8 +14,8 @@ from ssdsl.ir.layout import REPLICATE, Layout, Placement, Shape, Shard, Submesh
 from ssdsl.ir.value import Name, Type, Var
 from ssdsl.lower.conversions.even import check_path
 from ssdsl.lower.conversions.reshard import reshard
-from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.operators.kernels import first_of, kernel_of
 from ssdsl.lower.operators.operand_types import local_sizes, operand_types
 from ssdsl.lower.operators.shard_operators import data_splits
 from ssdsl.model.graph import Operator, Origin, Stage

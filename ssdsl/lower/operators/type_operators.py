@@ -5,8 +5,8 @@ numbers.
 """
 
 from ssdsl.ir.function import Carried, Kernel, OpSplit
-from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.lowering import Lowering, TypedOperand, TypedOperator
+from ssdsl.lower.operators.kernels import first_of, kernel_of
 from ssdsl.lower.operators.operand_types import Axes, local_dims, local_sizes, operand_shape, operand_types
 from ssdsl.lower.operators.partial_sums import with_sunk
 from ssdsl.model.graph import Operand, Operator

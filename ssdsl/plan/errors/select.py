@@ -2,7 +2,7 @@
 
 from ssdsl.lang.suggest import listed, suggest
 from ssdsl.plan.errors.traced import Traced
-from ssdsl.plan.eval.paths import near_paths, top_modules
+from ssdsl.plan.paths import near_paths, top_modules
 from ssdsl.plan.plan import Phase, State
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
 from ssdsl.lang import nodes
 from ssdsl.plan.errors.traced import Traced
-from ssdsl.plan.eval.values import Devices, PlanFunction, Selection, Value, is_list, is_number, is_whole, kind_of
+from ssdsl.plan.values import Devices, PlanFunction, Selection, Value, is_list, is_number, is_whole, kind_of
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from ssdsl.plan.errors.select import NothingSelected, TooFewUnits
 from ssdsl.plan.errors.values import Wanted, WrongType, places_of, required
 from ssdsl.plan.eval.select import require_whole
 from ssdsl.plan.eval.units import deepest_level, module_runs, repeated_units
-from ssdsl.plan.eval.values import Number, Selection, Value, is_number, is_selection, is_whole
 from ssdsl.plan.model_index import ModelIndex, Stages
+from ssdsl.plan.values import Number, Selection, Value, is_number, is_selection, is_whole
 from ssdsl.text.diagnostic import PlanError
 
 LIGHT = 0.05  # of the heaviest unit

@@ -16,17 +16,7 @@ from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import DivisionByZero, Kind, NumberTooLarge, Wanted, WrongType, required
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import attribute, pick
-from ssdsl.plan.eval.values import (
-    Builtin,
-    Number,
-    PlanFunction,
-    Selection,
-    Value,
-    is_list,
-    is_number,
-    is_truth,
-    is_whole,
-)
+from ssdsl.plan.values import Builtin, Number, PlanFunction, Selection, Value, is_list, is_number, is_truth, is_whole
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 

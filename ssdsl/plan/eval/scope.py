@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ssdsl.lang.nodes import Word
 from ssdsl.plan.errors.names import NameTaken, UnknownName
-from ssdsl.plan.eval.values import Value
+from ssdsl.plan.values import Value
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 

@@ -8,7 +8,9 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.place import Idle, NoSuchAxis, NoSuchDevice, Unread
 from ssdsl.plan.errors.select import FixedTwice, NoSuchIndex, NoSuchKind, NoSuchPath, NothingSelected, NotWhole
 from ssdsl.plan.errors.values import NoSuchAttribute, NoSuchItem, Wanted, required
-from ssdsl.plan.eval.values import (
+from ssdsl.plan.facts import index_names
+from ssdsl.plan.plan import Mesh, Phase, State
+from ssdsl.plan.values import (
     Devices,
     GathersOf,
     Marker,
@@ -20,8 +22,6 @@ from ssdsl.plan.eval.values import (
     is_text,
     is_whole,
 )
-from ssdsl.plan.facts import index_names
-from ssdsl.plan.plan import Mesh, Phase, State
 from ssdsl.text.diagnostic import PlanError
 
 PHASES = {str(p): p for p in Phase}

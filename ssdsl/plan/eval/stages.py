@@ -13,7 +13,7 @@ from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted, items_of, places_of, required
 from ssdsl.plan.eval.balance import arguments, balance, count_of
 from ssdsl.plan.eval.select import by_path
-from ssdsl.plan.eval.values import Selection, Value, is_text, is_whole
+from ssdsl.plan.values import Selection, Value, is_text, is_whole
 from ssdsl.text.diagnostic import PlanError
 
 

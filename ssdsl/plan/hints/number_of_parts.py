@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
-from ssdsl.plan.eval.values import Selection, Value
 from ssdsl.plan.facts import Facts
 from ssdsl.plan.plan import ClockOrder
+from ssdsl.plan.values import Selection, Value
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 

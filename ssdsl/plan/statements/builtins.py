@@ -13,9 +13,9 @@ from ssdsl.plan.eval.expressions import call
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import by_path
 from ssdsl.plan.eval.stages import cut, widths
-from ssdsl.plan.eval.values import Builtin, Marker, Selection, Value, is_list, is_text, is_whole
 from ssdsl.plan.statements.execute import execute
 from ssdsl.plan.statements.use import definitions, library_file
+from ssdsl.plan.values import Builtin, Marker, Selection, Value, is_list, is_text, is_whole
 from ssdsl.text.diagnostic import PlanError
 
 Arguments = tuple[Value, ...]

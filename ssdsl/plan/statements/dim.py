@@ -6,8 +6,8 @@ from ssdsl.plan.errors.names import NameTaken
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted
 from ssdsl.plan.eval.expressions import expect
-from ssdsl.plan.eval.values import is_selection
 from ssdsl.plan.statements.split import find_dims, no_such_dimension
+from ssdsl.plan.values import is_selection
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 

@@ -10,7 +10,6 @@ from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.expressions import evaluate, truth, turns
-from ssdsl.plan.eval.values import PlanFunction, Value
 from ssdsl.plan.statements.dim import dim
 from ssdsl.plan.statements.order import clock, names_halves, order
 from ssdsl.plan.statements.param import MisplacedParam, param, require
@@ -18,6 +17,7 @@ from ssdsl.plan.statements.placement import assign, mesh, meshes
 from ssdsl.plan.statements.recompute_prefetch import prefetch, recompute
 from ssdsl.plan.statements.split import split
 from ssdsl.plan.statements.use import use
+from ssdsl.plan.values import PlanFunction, Value
 from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
 

@@ -8,9 +8,9 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted, required
 from ssdsl.plan.eval.expressions import evaluate, expect, turns
-from ssdsl.plan.eval.values import Number, Selection, Value, is_number, is_selection
 from ssdsl.plan.hints.number_of_parts import note_turn
 from ssdsl.plan.plan import HALVES, ClockOrder, ClockRow, Order, TaskSet
+from ssdsl.plan.values import Number, Selection, Value, is_number, is_selection
 from ssdsl.text.diagnostic import PlanError
 
 

@@ -11,8 +11,8 @@ from ssdsl.plan.errors.names import UnknownName
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted, items_of
 from ssdsl.plan.eval.expressions import evaluate, truth, whole_number
-from ssdsl.plan.eval.values import is_whole
 from ssdsl.plan.facts import NumberOrigin
+from ssdsl.plan.values import is_whole
 from ssdsl.text.diagnostic import PlanError
 
 FUNCTIONS = ("min", "max")

@@ -5,11 +5,11 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.parts import BadChunks, BadCount, Homeless, NoSuchPhrase, UnknownCount
 from ssdsl.plan.errors.values import Wanted, items_of, places_of, required
 from ssdsl.plan.eval.expressions import evaluate
-from ssdsl.plan.eval.values import Value, is_list, is_whole
 from ssdsl.plan.facts import NumberOrigin
 from ssdsl.plan.plan import Mesh
 from ssdsl.plan.regions import Regions, merged, parts_of
 from ssdsl.plan.statements.param import origin_of
+from ssdsl.plan.values import Value, is_list, is_whole
 from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
 

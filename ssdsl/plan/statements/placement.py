@@ -10,9 +10,9 @@ from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.errors.values import Wanted
 from ssdsl.plan.eval.expressions import evaluate, expect, turns, whole_number
 from ssdsl.plan.eval.select import mesh_size, whole_operators
-from ssdsl.plan.eval.values import Devices, is_devices
 from ssdsl.plan.plan import Mesh, Placement
 from ssdsl.plan.statements.param import origin_of
+from ssdsl.plan.values import Devices, is_devices
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 

@@ -10,9 +10,9 @@ from ssdsl.plan.errors.values import places_of
 from ssdsl.plan.eval.expressions import evaluate, whole_number
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.units import repeated_units
-from ssdsl.plan.eval.values import GathersOf, Selection, Value
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Mark
+from ssdsl.plan.values import GathersOf, Selection, Value
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 

@@ -6,8 +6,8 @@ from ssdsl.model.graph import Origin
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.select import NothingSelected
 from ssdsl.plan.errors.traced import Conflict, Traced
-from ssdsl.plan.eval.values import StateOf
 from ssdsl.plan.plan import State, StateShard
+from ssdsl.plan.values import StateOf
 from ssdsl.text.diagnostic import PlanError
 
 

@@ -22,11 +22,10 @@ from ssdsl.plan.errors.split import (
     alike,
 )
 from ssdsl.plan.eval.expressions import evaluate
-from ssdsl.plan.eval.paths import match_names, starred, starred_module
 from ssdsl.plan.eval.select import whole_operators
-from ssdsl.plan.eval.values import StateOf
 from ssdsl.plan.facts import SplitIndex, Uncut
 from ssdsl.plan.model_index import DimPlaces, Places
+from ssdsl.plan.paths import match_names, starred, starred_module
 from ssdsl.plan.plan import Index
 from ssdsl.plan.statements.inner_dims import (
     counts_statistics,
@@ -38,6 +37,7 @@ from ssdsl.plan.statements.inner_dims import (
 )
 from ssdsl.plan.statements.parts import Cutting, SplitParts, cuttings
 from ssdsl.plan.statements.shard import shard
+from ssdsl.plan.values import StateOf
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 

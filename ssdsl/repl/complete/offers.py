@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ssdsl.lang.nodes import STATEMENTS
 from ssdsl.lang.parser.indentation import KEYWORDS
-from ssdsl.plan.eval.values import Devices, Selection
+from ssdsl.plan.values import Devices, Selection
 from ssdsl.repl.commands import COMMANDS, VIEW_COMMANDS
 from ssdsl.repl.complete.position import Position, position
 from ssdsl.repl.complete.supply import (

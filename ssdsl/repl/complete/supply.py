@@ -11,13 +11,13 @@ from ssdsl.lang.read import read_source
 from ssdsl.lang.suggest import counted
 from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
-from ssdsl.plan.eval.paths import starred
 from ssdsl.plan.eval.select import GATHERS
 from ssdsl.plan.eval.units import is_number
-from ssdsl.plan.eval.values import Devices, Selection, StateOf, Value
 from ssdsl.plan.facts import index_names
+from ssdsl.plan.paths import starred
 from ssdsl.plan.plan import Phase, State
 from ssdsl.plan.statements.split import base_name
+from ssdsl.plan.values import Devices, Selection, StateOf, Value
 from ssdsl.record import Record
 from ssdsl.repl.complete.position import Position
 from ssdsl.repl.describe import describe

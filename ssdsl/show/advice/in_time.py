@@ -21,8 +21,8 @@ from ssdsl.lang.nodes import walk
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.model.graph import Operator
-from ssdsl.plan.eval.paths import starred_module
 from ssdsl.plan.model_index import index_model
+from ssdsl.plan.paths import starred_module
 from ssdsl.plan.plan import Index, OpPlan, Plan
 from ssdsl.plan.statements.split import TOKENS, written
 from ssdsl.record import Record, replace

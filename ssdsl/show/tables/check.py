@@ -9,7 +9,7 @@ from ssdsl.ir.function import names_along
 from ssdsl.ir.program import Compute, Program, Role, Start
 from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Operator
-from ssdsl.plan.eval.paths import starred, starred_module
+from ssdsl.plan.paths import starred, starred_module
 from ssdsl.plan.plan import DividedAxis, Plan
 from ssdsl.record import replace
 from ssdsl.show.errors import RepeatedWork

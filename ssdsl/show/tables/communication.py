@@ -24,7 +24,7 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import GatherParam, Program, ScatterGrads, StartReduce
 from ssdsl.model.graph import ITEMSIZE
-from ssdsl.plan.eval.paths import starred
+from ssdsl.plan.paths import starred
 from ssdsl.plan.plan import Phase
 from ssdsl.record import Record
 from ssdsl.show.view import Column, ColumnKind, View

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ssdsl.lang.formatter.spell import spell_dim
 from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.graph import Graph, Operator, Stage
-from ssdsl.plan.eval.paths import starred, starred_module
+from ssdsl.plan.paths import starred, starred_module
 from ssdsl.plan.plan import Plan
 from ssdsl.record import Record
 from ssdsl.show.pattern import merged

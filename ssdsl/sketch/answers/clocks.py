@@ -22,10 +22,10 @@ from ssdsl.ir.function import Backward, Function
 from ssdsl.ir.layout import Submesh
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
-from ssdsl.plan.eval.values import Selection
 from ssdsl.plan.interpret import interpret_part, read_plan
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Plan
+from ssdsl.plan.values import Selection
 from ssdsl.record import Record, replace
 from ssdsl.sketch.answers.orders import PLAIN
 from ssdsl.sketch.answers.schedules import called, is_schedule, with_import, with_use

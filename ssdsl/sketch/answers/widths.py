@@ -16,10 +16,10 @@ from ssdsl.ir.program import ScatterGrads, StartReduce, Update
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
 from ssdsl.plan.eval.select import mesh_size
-from ssdsl.plan.eval.values import is_list, is_whole
 from ssdsl.plan.interpret import interpret_part, read_plan
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Plan
+from ssdsl.plan.values import is_list, is_whole
 from ssdsl.record import Record, replace
 from ssdsl.simulate.memory.memory import state_bytes
 from ssdsl.simulate.report import Report

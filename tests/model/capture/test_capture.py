@@ -18,7 +18,7 @@ from ssdsl.model.checks.side_effects import bounded
 from ssdsl.model.graph import Graph, Origin, Stage
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
-from ssdsl.plan.eval.paths import match_paths
+from ssdsl.plan.paths import match_paths
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from tests.model.discover import operators
