@@ -130,9 +130,6 @@ def items_of(
     return tuple(found)
 
 
-def _wrong_item(at: nodes.Node, place: nodes.Node, wanted: Wanted, value: Value, item: Value) -> WrongType:
-    return WrongType(at.span, wanted, value) if place is at else WrongType(place.span, ITEMS[wanted], item)
-
 
 Place = TypeVar("Place", bound=nodes.Node)
 
