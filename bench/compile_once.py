@@ -49,7 +49,11 @@ class Job:
 def captured(model: str) -> "tuple[Model, Graph]":
     """A model without numbers, and its graph."""
     from ssdsl.model.load import load
-    from ssdsl.model.trace import capture
+
+    try:
+        from ssdsl.model.module_to_graph import capture
+    except ImportError:  # its name before
+        from ssdsl.model.trace import capture
 
     loaded = load(model, meta=True)
     return loaded, capture(loaded)

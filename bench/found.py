@@ -24,7 +24,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.read import read_source
 from ssdsl.model.load import load
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.plan.model_index import index_model
 from ssdsl.sketch.sketch import sketch_of
 from ssdsl.text.diagnostic import PlanError

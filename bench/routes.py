@@ -19,7 +19,7 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_source
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.record import replace
 from ssdsl.simulate.simulate import simulate
 from ssdsl.text.source import Source

@@ -147,7 +147,7 @@ def _graph(model: "str | Model", meta: bool) -> Graph:
         return captured(ModelRequest(model, meta=meta)).graph
     from ssdsl.model.load.errors import BadModel
     from ssdsl.model.load.model import Model, computing  # which loads torch, as the model did
-    from ssdsl.model.trace import capture
+    from ssdsl.model.module_to_graph import capture
     from ssdsl.runtime.data.batch import kind
 
     if not isinstance(model, Model):

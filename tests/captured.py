@@ -15,7 +15,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.graph_file import NotData, read_graph, write_graph
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from tests.model.rule_cases import FAMILIES, PRODUCTS
 
 MODELS = Path(__file__).parent / "models"

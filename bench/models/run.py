@@ -20,7 +20,7 @@ from bench.models.families import FAMILIES, build
 from bench.models.nasty import NASTY
 from bench.models.plans import HARDER, PLANS
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError
 

@@ -22,7 +22,7 @@ from bench.papers.page import (
 from bench.papers.search import Found, Say, search, searched, simulated
 from bench.papers.systems import ALL
 from ssdsl.model.load import load
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 
 
 def main(arguments: list[str]) -> int:

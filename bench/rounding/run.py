@@ -26,7 +26,7 @@ from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.run.in_process.run_in_process import Finished, program_of, run_in_process
 from ssdsl.run.verify.error_growth import EXACT, SingleDevice

@@ -86,7 +86,7 @@ def captured(request: ModelRequest, working: Working = _silent, keep: bool = Tru
             raise PlanError(TorchMissing(None, request.spec))
         from ssdsl.model.checks.check_capture import check_if_small
         from ssdsl.model.load.model import computing
-        from ssdsl.model.trace import capture
+        from ssdsl.model.module_to_graph import capture
     recording = noted() if keep else contextlib.nullcontext(Sources())
     with working(f"capturing {request.spec}"), _noted_imports(), recording as sources:
         model = build(request)

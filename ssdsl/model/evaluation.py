@@ -6,7 +6,7 @@ from ssdsl.model.capture.initial_state import constants_of
 from ssdsl.model.evaluation_errors import OutputsLeftOut
 from ssdsl.model.graph import Graph, Origin
 from ssdsl.model.load.model import Evaluation, Model, Outputs, computing
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.record import replace
 from ssdsl.runtime.data.batch import kind
 

@@ -18,7 +18,7 @@ from ssdsl.model.capture.initial_state import constants_of, state_names
 from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model, computing, with_sizes
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.program.initial_state import InitialState
 from ssdsl.runtime.program.program import CompiledProgram

@@ -14,7 +14,7 @@ import torch
 
 from ssdsl.compile import compile_plan
 from ssdsl.model.load import load
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.record import replace
 from ssdsl.run.in_process.mailbox import Mailboxes, Threaded
 from ssdsl.run.in_process.run_in_process import RanksFailed, Turns, program_of

@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 import ssdsl.cluster.measure as measure
 import ssdsl.model.evaluation as evaluation
 import ssdsl.model.load as loading
-import ssdsl.model.trace as trace
+import ssdsl.model.module_to_graph as trace
 import ssdsl.run.launch as launching
 from ssdsl.cli.commands.show import ViewName
 from ssdsl.cli.main import main

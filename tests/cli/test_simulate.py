@@ -54,7 +54,7 @@ def here(
         return model_of(spec)
 
     monkeypatch.setattr("ssdsl.model.load.load", load)
-    monkeypatch.setattr("ssdsl.model.trace.capture", lambda model: graph_of(model.name))
+    monkeypatch.setattr("ssdsl.model.module_to_graph.capture", lambda model: graph_of(model.name))
     monkeypatch.setattr(results, "width", 80)
     source = Path(__file__).parent.parent / "verify" / "plans" / "one_f_one_b.ssp"
     (tmp_path / "one_f_one_b.ssp").write_text(source.read_text())

@@ -14,7 +14,7 @@ import pytest
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import compile_evaluation, compile_source
 from ssdsl.model.load import load
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.runtime import __file__ as runtime
 from ssdsl.text.source import Source
 

@@ -15,7 +15,7 @@ from ssdsl.compile import compile_plan
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.runtime import NAMES
 from ssdsl.workspace import Compiled
 
@@ -27,7 +27,7 @@ from pathlib import Path
 from ssdsl.codegen.write import program_files
 from ssdsl.compile import compile_plan
 from ssdsl.model.load import load
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 
 compiled = compile_plan(Path(sys.argv[2]), capture(load(sys.argv[1])), {})
 for name, text in program_files(compiled.program).items():

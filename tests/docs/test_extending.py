@@ -30,7 +30,7 @@ import torch
 from ssdsl.codegen.write import program_files
 from ssdsl.compile import compile_plan
 from ssdsl.model.load import load
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.runtime.options import Training
 from ssdsl.run.verify.verify import difference, verify_dumps

@@ -7,7 +7,7 @@ import pytest
 
 from bench.fuzz.trial import try_plan
 from ssdsl.model.load import load
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.runtime.options import Training
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "models.md").read_text("utf-8")

@@ -13,7 +13,7 @@ from ssdsl.lang.read import read_source
 from ssdsl.lower.lower import lower
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.plan.interpret import interpret_all
 
 HERE = Path(__file__).parent

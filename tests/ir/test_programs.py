@@ -12,7 +12,7 @@ from ssdsl.lang.format import format_script
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.model.load import load
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.record import replace
 from ssdsl.text.source import Source
 

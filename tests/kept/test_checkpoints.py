@@ -13,7 +13,7 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.from_module import model_of
 from ssdsl.model.load.model import Model, computing
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.record import replace
 from ssdsl.run.checkpoints.convert import open_checkpoint, to_torch
 from ssdsl.run.in_process.run_in_process import program_of, run_ranks

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ssdsl.cli.main import main
-from ssdsl.model import trace
+from ssdsl.model import module_to_graph
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.run import launch as launching
@@ -50,7 +50,7 @@ def once(preloaded: Preloaded) -> Iterator[None]:
             trained.append(read_result(out, training.steps, range(1)))
         return trained[0]
 
-    capture = trace.capture
+    capture = module_to_graph.capture
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trace, "capture", captured)
         patch.setattr(launching, "launch", launched)

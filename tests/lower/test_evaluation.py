@@ -12,7 +12,7 @@ from ssdsl.lower.lowering import Held
 from ssdsl.model.graph import Graph, Origin
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model, computing
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.plan.neighbours.carry_over import carry_over
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.prove import prove

@@ -11,7 +11,7 @@ from ssdsl.ir.program import Program
 from ssdsl.ir.text.program import program_text
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import prove

@@ -12,7 +12,7 @@ import pytest
 from ssdsl.model.graph import Graph, Origin
 from ssdsl.model.load import load
 from ssdsl.model.memory.saved import saved
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 
 Terms = dict[str, int]  # "layer_norm: intermediate" -> bytes
 

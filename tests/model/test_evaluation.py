@@ -16,7 +16,7 @@ from ssdsl.model.evaluation import capture_evaluation
 from ssdsl.model.graph import Origin
 from ssdsl.model.load.from_module import model_of
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.text.diagnostic import REGISTRY, Diagnostic, PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source

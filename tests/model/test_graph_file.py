@@ -14,8 +14,8 @@ from ssdsl.model.graph_file import BadGraphFile, NotData, read_graph, write_grap
 from ssdsl.model.graph_text import graph_text
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
+from ssdsl.model.module_to_graph import capture
 from ssdsl.model.ops.op import Op, PartKernel
-from ssdsl.model.trace import capture
 from ssdsl.record import replace
 from tests.captured import captured_family, graph_of
 from tests.model.rule_cases import CASES

@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
+from ssdsl.model.module_to_graph import capture
 from ssdsl.model.products import causal_share, forward_flops, gradient_flops, learning_operands, products, step_flops
-from ssdsl.model.trace import capture
 from tests.captured import captured
 
 

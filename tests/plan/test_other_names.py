@@ -10,7 +10,7 @@ from torch import nn
 from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.render import render

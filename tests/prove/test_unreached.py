@@ -7,7 +7,7 @@ import pytest
 from ssdsl.compile import compile_resized, compile_source
 from ssdsl.ir.program import Program
 from ssdsl.model.load.from_module import model_of
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.prove.prove import prove
 from ssdsl.record import replace
 from ssdsl.text.source import Source

@@ -7,7 +7,7 @@ import pytest
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import compile_plan
 from ssdsl.model.load import load
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 
 CODEGEN = Path(__file__).parent.parent / "codegen"
 

@@ -14,7 +14,7 @@ from ssdsl.lang.read import read_source
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.run.verify.assemble import assemble
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled

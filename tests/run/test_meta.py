@@ -11,7 +11,7 @@ from ssdsl.compile import compile_plan
 from ssdsl.lang.assets import assets_folder
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.verify.verify import verify_dumps
 from ssdsl.runtime.options import Training

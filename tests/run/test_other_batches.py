@@ -14,7 +14,7 @@ from ssdsl.lower.lower import lower
 from ssdsl.model.load import load
 from ssdsl.model.load.from_module import model_of
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.plan.neighbours.carry_over import carry_over
 from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process

@@ -10,7 +10,7 @@ import torch
 from ssdsl.compile import compile_plan
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.from_module import model_of
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.runtime.ranks.world import World

@@ -12,7 +12,7 @@ from ssdsl.lang.formatter.spell import spell_dim
 from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.paths import starred
 from ssdsl.plan.plan import Plan

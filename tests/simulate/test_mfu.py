@@ -15,8 +15,8 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_source
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
+from ssdsl.model.module_to_graph import capture
 from ssdsl.model.products import step_flops
-from ssdsl.model.trace import capture
 from ssdsl.record import replace
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate

@@ -12,7 +12,7 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.model.capture.initial_state import initial_state
 from ssdsl.model.load.from_module import model_of
 from ssdsl.model.load.model import Model, computing
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.run.verify.assemble import assemble

@@ -11,7 +11,7 @@ from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.from_module import model_of
 from ssdsl.model.load.model import computing
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine

@@ -19,7 +19,7 @@ from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.record import replace
 from ssdsl.run.checkpoints.convert import from_torch, open_checkpoint, to_torch
 from ssdsl.run.in_process.run_in_process import program_of, run_ranks

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from bench.fuzz.trial import try_plan
 from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.load import load
+from ssdsl.model.module_to_graph import capture
 from ssdsl.model.rewrite.masked_attention import documents_attention
-from ssdsl.model.trace import capture
 from ssdsl.record import replace
 from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError

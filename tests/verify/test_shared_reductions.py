@@ -12,7 +12,7 @@ from ssdsl.ir.function import Conversion
 from ssdsl.ir.param import AllReduceGrads, ChunkGrads, GatherGrads
 from ssdsl.ir.program import Program
 from ssdsl.ir.text.comm import completion_text
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.verify.verify import difference, verify_dumps

@@ -9,7 +9,7 @@ from ssdsl.compile import compile_source
 from ssdsl.ir.function import Function, OpPart
 from ssdsl.ir.program import Program
 from ssdsl.model.load import load
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from tests.captured import graph_of

@@ -18,7 +18,7 @@ from ssdsl.model.dims.window import Moved
 from ssdsl.model.graph import Origin
 from ssdsl.model.load.batch import automatic
 from ssdsl.model.load.model import Model
-from ssdsl.model.ops.families.attention import attention, softmax
+from ssdsl.model.ops.families.attention_and_softmax import attention, softmax
 from ssdsl.model.ops.families.random import attention_dropout
 from ssdsl.model.ops.op import regroup
 from ssdsl.model.ops.registry import row

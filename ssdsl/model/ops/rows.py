@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.families import (
-    attention,
+    attention_and_softmax,
     contraction,
     elementwise,
     experts,
@@ -22,7 +22,7 @@ from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.reader import parameters
 
 FAMILIES = (
-    *(elementwise, contraction, attention, norm, table, reduce, scan, image, move, loss, random),
+    *(elementwise, contraction, attention_and_softmax, norm, table, reduce, scan, image, move, loss, random),
     *(experts, linalg),
 )
 

@@ -130,7 +130,6 @@ def items_of(
     return tuple(found)
 
 
-
 Place = TypeVar("Place", bound=nodes.Node)
 
 

@@ -17,7 +17,7 @@ from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.checks.side_effects import bounded
 from ssdsl.model.graph import Graph, Origin, Stage
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.plan.paths import match_paths
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render

@@ -11,7 +11,7 @@ from torch import nn
 from ssdsl.model.capture import decompose
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from tests.model.parts import outside, run_graph
 
 Compute = Callable[["Net", torch.Tensor], torch.Tensor]

@@ -14,10 +14,10 @@ from ssdsl.model.checks import errors
 from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
+from ssdsl.model.module_to_graph import capture
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.registry import use_rows
 from ssdsl.model.target import TorchWord
-from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import REGISTRY, PlanError
 from ssdsl.text.render import render
 from tests.captured import captured

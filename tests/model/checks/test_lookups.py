@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ssdsl.model.load.from_module import model_of
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 

@@ -5,7 +5,7 @@ import torch
 
 from ssdsl.model.checks import check_capture
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 
 
 @pytest.mark.parametrize(

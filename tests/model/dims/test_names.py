@@ -11,7 +11,7 @@ from torch import nn
 
 from ssdsl.model.graph import Graph, Stage
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from tests.captured import graph_of
 
 needs_transformers = pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")

@@ -21,10 +21,10 @@ from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.graph import Graph, Ref
 from ssdsl.model.load.model import Model
 from ssdsl.model.memory.saved import saved
+from ssdsl.model.module_to_graph import capture
 from ssdsl.model.observe import call, overwritable
 from ssdsl.model.observe import saved as observe_saved
 from ssdsl.model.target import Target, target
-from ssdsl.model.trace import capture
 from ssdsl.runtime.options import Training
 from ssdsl.show.tables.operators import operators_view
 from ssdsl.show.view import as_json

@@ -16,7 +16,7 @@ from bench.models.plans import PLANS
 from ssdsl.model.load import load
 from ssdsl.model.load.hf import transformers_library
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render

@@ -10,7 +10,7 @@ from torch import nn
 from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.load.from_module import model_of
 from ssdsl.model.load.model import computing
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render

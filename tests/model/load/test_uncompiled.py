@@ -11,7 +11,7 @@ from torch import nn
 from ssdsl.model.load.from_file import check_model
 from ssdsl.model.load.from_module import model_of
 from ssdsl.model.load.uncompiled import uncompiled
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.text.render import render
 
 ERRORS = Path(__file__).parent.parent.parent / "errors"

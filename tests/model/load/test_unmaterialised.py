@@ -11,7 +11,7 @@ from torch import nn
 import ssdsl.model.load.unmaterialised as deferred
 from ssdsl.model.load import load
 from ssdsl.model.load.unmaterialised import Deferred, ReadsNumbers, initial_draws, with_numbers
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.runtime.program.recipes import read_recipes, write_recipes
 
 

@@ -8,7 +8,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.model.memory.memory_order import order_of
 from ssdsl.model.memory.storage import strides_in
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.runtime.layout.cut import contiguous
 
 

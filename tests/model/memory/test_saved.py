@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 import torch
+from tests.model.test_module_to_graph import MODELS
 
 from ssdsl.ir.function import Split
 from ssdsl.model.graph import Graph, Operator, Origin, Stage
 from ssdsl.model.load.model import Model
 from ssdsl.model.memory.saved import collectives, saved
 from ssdsl.model.memory.storage import Storage, aliases
+from ssdsl.model.module_to_graph import capture
 from ssdsl.model.observe.call import empty
 from ssdsl.model.observe.observe import observe
 from ssdsl.model.ops.reader import Reader, kernel_dims
-from ssdsl.model.trace import capture
 from ssdsl.record import replace
 from tests.captured import captured as captured_model
 from tests.captured import captured_family
 from tests.model.parts import Groups, Values, call, indices_of, outside, run_graph, split
 from tests.model.rule_cases import CASES
-from tests.model.test_trace import MODELS
 
 INPUT = {"x": torch.zeros(())}
 Account = tuple[set[str], int]  # the values kept, and the bytes of what is kept beside them

@@ -10,11 +10,11 @@ from torch import nn
 from ssdsl.model.graph import Dim
 from ssdsl.model.load.model import Model
 from ssdsl.model.memory.saved_tensors import Saved
+from ssdsl.model.module_to_graph import capture
 from ssdsl.model.observe import observe, saved
 from ssdsl.model.observe.saved import SavedMeasurement, saved_by
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.signatures import signature
-from ssdsl.model.trace import capture
 from tests.captured import captured_family, graph_of
 from tests.model.rule_cases import CASES
 

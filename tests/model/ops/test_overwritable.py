@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.load.model import Model
 from ssdsl.model.memory.observed import overwritable
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from tests.model.rule_cases import Probe, Results
 
 INPUT = {"x": torch.zeros(())}

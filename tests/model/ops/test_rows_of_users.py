@@ -20,9 +20,9 @@ from ssdsl.compile import compile_plan
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.memory.saved import saved
+from ssdsl.model.module_to_graph import capture
 from ssdsl.model.ops import registry
 from ssdsl.model.ops.op import Collective, Op, PartKernel
-from ssdsl.model.trace import capture
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render

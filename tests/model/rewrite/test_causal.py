@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from ssdsl.model.load.model import Model
+from ssdsl.model.module_to_graph import capture
 from ssdsl.model.rewrite.causal import LONGEST
-from ssdsl.model.trace import capture
 from tests.captured import graph_of
 
 Mask = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of the rows [seq, 1] and the columns [seq]

@@ -8,8 +8,8 @@ from torch import nn
 
 from bench.fuzz.trial import try_plan
 from ssdsl.model.load.from_module import model_of
+from ssdsl.model.module_to_graph import capture
 from ssdsl.model.rewrite.checked_algebra import UNCHECKED
-from ssdsl.model.trace import capture
 from ssdsl.runtime.options import Training
 
 

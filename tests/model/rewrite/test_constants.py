@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from ssdsl.model.graph import Graph, Stage
 from ssdsl.model.load.from_module import model_of
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 
 
 class Masked(nn.Module):

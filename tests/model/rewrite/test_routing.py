@@ -7,7 +7,7 @@ from torch import nn
 from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 
 ROWS, EXPERTS, WIDTH = 6, 3, 4
 

@@ -14,7 +14,7 @@ from bench.models.plans import PLANS
 from ssdsl.lang.assets import assets_folder
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.run.in_process.precision import precision
 from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError

@@ -5,7 +5,7 @@ import pytest
 from bench.models.plans import PLANS
 from bench.rounding.models import MODELS
 from bench.rounding.run import Runs, compiled, try_model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.run.verify.error_growth import SingleDevice
 from ssdsl.runtime.options import Training
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.run.verify.compare import Comparison, compare
 from ssdsl.run.verify.error_growth import SingleDevice
 from ssdsl.run.verify.verify import difference, nothing_compared

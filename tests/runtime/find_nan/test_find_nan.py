@@ -17,7 +17,7 @@ from ssdsl.model.capture.initial_state import initial_state
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.from_module import model_of
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.runtime.errors import EngineError

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ssdsl.model.dims.signature import ONE, Axis, Letter, Signature, free, signature
 from ssdsl.model.graph import Ref
-from ssdsl.model.ops.families.attention import attention, attention_part_saves, flops_of_attention
+from ssdsl.model.ops.families.attention_and_softmax import attention, attention_part_saves, flops_of_attention
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.reader import TypedCall
 from ssdsl.record import replace

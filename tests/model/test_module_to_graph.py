@@ -14,7 +14,7 @@ from torch import nn
 from ssdsl.model.graph import Graph, Stage
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
+from ssdsl.model.module_to_graph import capture
 from ssdsl.text.diagnostic import PlanError
 from tests.captured import captured
 from tests.model.parts import outside, run_graph
