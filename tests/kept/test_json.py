@@ -52,7 +52,7 @@ def once(preloaded: Preloaded) -> Iterator[None]:
 
     capture = module_to_graph.capture
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trace, "capture", captured)
+        patch.setattr(module_to_graph, "capture", captured)
         patch.setattr(launching, "launch", launched)
         yield
 
