@@ -1,7 +1,7 @@
 """`python -m bench [steps | training | compile | accuracy | dropout | start]`: all benchmarks, or one.
 
 `python -m bench fuzz | models | published | rounding | foresight | same | routes | found | gpus` checks;
-`python -m bench papers` writes docs/papers.md.
+`python -m bench papers` writes bench/results/papers.md.
 """
 
 import sys

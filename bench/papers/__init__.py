@@ -1,1 +1,1 @@
-"""docs/papers.md: the plans of papers at their papers' sizes, beside the fixed strategies at their best settings."""
+"""bench/results/papers.md: plans of papers at their papers' sizes, beside fixed strategies at their best settings."""

@@ -1,7 +1,7 @@
 """What is compared: a row per plan, with the models that it trains and the strategies that it stands beside.
 
 To add a plan of a paper: its file in `examples/papers`, a `Comparison` here with a `Strategy` for it, and the marks of
-its blocks in docs/papers.md; `python -m bench papers` names the mark that is missing.
+its blocks in bench/results/papers.md; `python -m bench papers` names the mark that is missing.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The blocks of docs/papers.md: texts of plans, pictures, tables, each behind a mark of its own."""
+"""The blocks of bench/results/papers.md: pictures and tables, each behind a mark of its own."""
 
 import re
 from collections.abc import Mapping
@@ -9,12 +9,11 @@ from rich.console import Console
 
 from bench.papers.comparisons import Comparison, Settings
 from bench.papers.search import Found, Tried
-from ssdsl.lang.shipped import plan_path
 from ssdsl.show.charts.gantt import gantt
 from ssdsl.show.view import seconds, size
 from ssdsl.simulate.report import Report
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "papers.md"
+PAGE = Path(__file__).resolve().parents[1] / "results" / "papers.md"
 HEAD = "| strategy | setting | step | bubble | peak memory | traffic | between nodes | plan is faster |"
 FOUND = "found"  # the row of what is found for sketches
 WIDTH = 100
@@ -31,14 +30,6 @@ def with_block(text: str, mark: str, block: str) -> str:
     if not place.search(text):
         raise NoMark(f"{PAGE.name} has no line <!-- {mark} -->")
     return place.sub(lambda found: found[1] + block, text, count=1)
-
-
-def plan_mark(plan: str) -> str:
-    return f"name: {plan}.ssp"  # as other plans of the page use it
-
-
-def plan_block(plan: str) -> str:
-    return f"```ssp\n{plan_path(plan).read_text('utf-8')}```\n"
 
 
 def picture_mark(comparison: Comparison) -> str:

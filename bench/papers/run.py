@@ -1,4 +1,4 @@
-"""`python -m bench papers [--only swin] [--devices 4 8]`: searches, and writes what it finds into docs/papers.md.
+"""`python -m bench papers [--only swin] [--devices 4 8]`: searches, and writes what it finds into bench/results.
 
 Each block is written as soon as it is known. A model is captured once for all its settings; a setting is compiled and
 simulated in some seconds.
@@ -13,8 +13,6 @@ from bench.papers.page import (
     PAGE,
     picture_block,
     picture_mark,
-    plan_block,
-    plan_mark,
     table_block,
     table_mark,
     with_block,
@@ -29,23 +27,15 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench papers", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=[c.name for c in ALL], help="these comparisons")
     parser.add_argument("--devices", nargs="+", type=int, help="these numbers of devices")
-    parser.add_argument("--texts", action="store_true", help="the plans' texts alone, which takes no time")
-    parser.add_argument("--pictures", action="store_true", help="the texts and pictures alone")
+    parser.add_argument("--pictures", action="store_true", help="the pictures alone")
     args = parser.parse_args(arguments)
     started = time.monotonic()
     for comparison in (c for c in ALL if args.only is None or c.name in args.only):
-        write_texts(comparison)
         if args.pictures:
             write_picture(comparison)
-        elif not args.texts:
+        else:
             write_figures(comparison, args.devices, lambda text: print(f"{time.monotonic() - started:6.0f} s  {text}"))
     return 0
-
-
-def write_texts(comparison: Comparison) -> None:
-    """The texts of its plans, as they are in `examples/papers`."""
-    for strategy in comparison.strategies:
-        _write(plan_mark(strategy.plan), plan_block(strategy.plan))
 
 
 def write_figures(comparison: Comparison, chosen: list[int] | None, say: Say) -> None:

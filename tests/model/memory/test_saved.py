@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.model.test_module_to_graph import MODELS
 
 from ssdsl.ir.function import Split
 from ssdsl.model.graph import Graph, Operator, Origin, Stage
@@ -25,6 +24,7 @@ from tests.captured import captured as captured_model
 from tests.captured import captured_family
 from tests.model.parts import Groups, Values, call, indices_of, outside, run_graph, split
 from tests.model.rule_cases import CASES
+from tests.model.test_module_to_graph import MODELS
 
 INPUT = {"x": torch.zeros(())}
 Account = tuple[set[str], int]  # the values kept, and the bytes of what is kept beside them
