@@ -69,7 +69,7 @@ def _along_axes(call: CapturedCall, args: list[Any], shape: tuple[int, ...], ste
     first = _operands(args)[0]
     if isinstance(args[0], Operand) and len(_operands(args)) > 1:
         raise NoRule
-    rank = first.rank + (call.kind == "stack")
+    rank = first.rank + (call.kind in ("stack", "unsqueeze"))
 
     def behind(axis: Any) -> Any:
         if axis is None or axis == []:  # all axes
@@ -123,8 +123,8 @@ def _einsum(call: CapturedCall, args: list[Any], shape: tuple[int, ...], steps: 
 
 MATRIX_PRODUCTS = "matmul mm bmm mv dot".split()
 ALONG_AXES = """
-sum prod amax amin softmax log_softmax logsumexp cumsum cumprod select slice transpose permute squeeze flip cat stack
-any all
+sum prod amax amin softmax log_softmax logsumexp cumsum cumprod select slice transpose permute squeeze unsqueeze
+flip cat stack any all
 """.split()
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("reshape", "view"), _reshape),
@@ -150,7 +150,7 @@ def rule_of(call: CapturedCall) -> Rule:
 
 # -- zeros -------------------------------------------------------------------------------------------------------------
 
-MOVES = "reshape view expand t sum select slice transpose permute squeeze flip neg _to_copy".split()
+MOVES = "reshape view expand t sum select slice transpose permute squeeze unsqueeze flip neg _to_copy".split()
 PRODUCTS = [*MATRIX_PRODUCTS, "mul", "einsum"]
 
 

@@ -148,7 +148,9 @@ class Columns:
             return found
         from ssdsl.model.rewrite.recurrences import states_after, states_before  # which need columns
 
-        return self.first_of(lambda way: way(self, column), (states_after, Columns.operation, states_before))
+        ways = (states_after, Columns.operation, states_before, Columns.first_apart)
+        found: Batched = self.first_of(lambda way: way(self, column), ways)
+        return found
 
     def first_of(self, run: Callable[[Any], Any], ways: Iterable[Any]) -> Any:
         """The first result of `run` for one of several ways; what failed ones emitted is taken back. Raises Unlike."""
@@ -193,6 +195,8 @@ class Columns:
             return False
         if call.kind in ("expand", "reshape", "permute", "transpose"):
             return self.is_zero(call.args[0].value)
+        if call.kind == "mul":
+            return not isinstance(call.args[1], Ref) and call.args[1] == 0  # as Python's 0 * x is captured
         return call.kind in ZEROS or (call.kind in ("full", "full_like") and call.argument("fill_value") == 0)
 
     # -- positions of a tensor -----------------------------------------------------------------------------------------
@@ -200,30 +204,52 @@ class Columns:
     def _positions(self, column: Column) -> Batched | None:
         """The tensor of which the steps read consecutive positions; None if they do not."""
         reads = [(n, self._read(v)) for n, v in enumerate(column) if v is not None]
-        (number, first), *_ = reads
+        first = reads[0][1]
         if first is None:
             return None
-        source, place = first
-        start, shape = place.start - number * place.size, self.tensors[source].shape
-        end = start + len(column) * place.size
-        wanted = [(n, (source, replace(place, start=start + n * place.size))) for n, _ in reads]
-        if reads != wanted or not 0 <= start < end <= shape[place.dim]:
+        (source, place), shape = first, self.tensors[first[0]].shape
+        stride = self._stride(reads)
+        start, end = place.start - reads[0][0] * stride, place.start + (len(column) - reads[0][0]) * stride
+        wanted = [(n, (source, replace(place, start=start + n * stride))) for n, _ in reads]
+        outer = start - start % stride if stride > place.size else start  # where the first run of `stride` begins
+        end += outer - start
+        if reads != wanted or not 0 <= outer < end <= shape[place.dim] or start - outer + place.size > stride:
             return None
-        dim, key = place.dim, (source, replace(place, start=start), end)
-        is_whole = end - start == shape[dim]
-        if dim == 0 and is_whole and place.selected:
+        key = (source, replace(place, start=start), end)
+        if key not in self.rows:
+            found = self._rows(column, source, place, outer, start - outer, stride)
+            self.rows[key] = found
+        return self.rows[key]
+
+    def _stride(self, reads: list[tuple[int, tuple[str, Place] | None]]) -> int:
+        """The positions from one step's part to the next one's; the size of a part if only one step reads any."""
+        (number, first), *others = reads
+        assert first is not None
+        later = next(((n, r) for n, r in others if r is not None), None)
+        if later is None:
+            return first[1].size
+        return max(1, (later[1][1].start - first[1].start) // (later[0] - number))
+
+    def _rows(self, column: Column, source: str, place: Place, start: int, within: int, stride: int) -> Batched:
+        """The parts of a tensor that the steps read, with the steps in front: each has `place.size` positions of a run
+        of `stride`, from the one `within` the run."""
+        dim, steps = place.dim, len(column)
+        is_whole = steps * stride == self.tensors[source].shape[dim]
+        if dim == 0 and is_whole and place.selected and stride == 1:
             return Batched(source)
 
         def rows(x: Tensor) -> Tensor:
             if not is_whole:
-                x = aten.slice.Tensor(x, dim, start, end)
-            if not place.selected:
-                x = x.reshape(*x.shape[:dim], len(column), place.size, *x.shape[dim + 1 :])
+                x = aten.slice.Tensor(x, dim, start, start + steps * stride)
+            if stride > 1 or not place.selected:
+                x = x.reshape(*x.shape[:dim], steps, stride, *x.shape[dim + 1 :])
+                if place.selected:
+                    x = x.select(dim + 1, within)
+                elif place.size < stride:
+                    x = aten.slice.Tensor(x, dim + 1, within, within + place.size)
             return x.permute([dim, *(d for d in range(x.dim()) if d != dim)]) if dim else x
 
-        if key not in self.rows:
-            self.rows[key] = self.emit(rows, self.makers[next(filter(None, column))], [Batched(source)])
-        return self.rows[key]
+        return self.emit(rows, self.makers[next(filter(None, column))], [Batched(source)])
 
     def _read(self, value: str) -> tuple[str, Place] | None:
         """The tensor that a value is a part of, and the part."""
@@ -306,6 +332,22 @@ class Columns:
         self.check(found, (steps, *shape), self.tensors[whole[0] or ""].dtype)
         return found
 
+    def first_apart(self, column: Column) -> Batched:
+        """The tensor of a column whose first step is unlike the others, such as a state that begins with an input."""
+        first, rest = column[0], (None, *column[1:])
+        if first is None or len({v for v in rest if v is not None}) < 2:
+            raise Unlike
+        steps, shape = len(column), self._shape(column)
+        given = [self._operand(Child(rest)), Batched(first, same=True)]
+
+        def choose(x: Tensor, first: Tensor) -> Tensor:
+            number = aten.arange.default(steps, device=torch.device("cpu"))
+            return torch.where((number == 0).reshape(steps, *[1] * len(shape)), first, x)
+
+        found = self.emit(choose, self.makers[column[1] or ""], given)
+        self.check(found, (steps, *shape), self.tensors[first].dtype)
+        return found
+
     def late_addend(self, column: Column) -> Iterator[tuple[Column, Column]] | None:
         """Where all steps but the first add something: ways to see the sum as two columns, of which the second one is
         zero in the first step. None if the first step is like the others."""
@@ -337,7 +379,15 @@ class Columns:
         rows = [None if c is None else with_arguments(c).args for c in calls]
         count = len(next(filter(None, rows), ()))
         args = [_merged([None if row is None else (row[at],) for row in rows]) for at in range(count)]
-        return first, args
+        return first, tree_map(self._without_product, args)
+
+    def _without_product(self, item: Any) -> Any:
+        """An operand; without its first value if that is a product by the number 0, where the others are another."""
+        if not isinstance(item, Child) or item.column[0] is None or len(set(item.column)) == 1:
+            return item
+        call = self.makers.get(item.column[0])
+        is_product = call is not None and call.kind == "mul" and self.is_zero(item.column[0])
+        return Child((None, *item.column[1:]), True) if is_product else item
 
 
 def _merged(items: Sequence[tuple[Any] | None]) -> Any:
