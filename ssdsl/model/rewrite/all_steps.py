@@ -91,7 +91,7 @@ def _expand(call: CapturedCall, args: list[Any], shape: tuple[int, ...], steps: 
 
 
 def _transpose_matrix(call: CapturedCall, args: list[Any], shape: tuple[int, ...], steps: int) -> Tensor:
-    return args[0].tensor.transpose(1, 2) if len(shape) == 2 else args[0].tensor.clone()
+    return args[0].tensor.transpose(1, 2) if len(shape) == 2 else args[0].tensor.clone()  # type: ignore[no-any-return]
 
 
 def _matmul(call: CapturedCall, args: list[Any], shape: tuple[int, ...], steps: int) -> Tensor:
@@ -104,7 +104,7 @@ def _matmul(call: CapturedCall, args: list[Any], shape: tuple[int, ...], steps: 
         right = Operand(right.tensor.unsqueeze(-1), steps, same=right.same)
     rank = max(left.rank, right.rank)
     product = left.aligned(rank) @ right.aligned(rank)
-    return product.reshape(steps, *shape) if are_vectors else product
+    return product.reshape(steps, *shape) if are_vectors else product  # type: ignore[no-any-return]
 
 
 def _matmul_added(call: CapturedCall, args: list[Any], shape: tuple[int, ...], steps: int) -> Tensor:

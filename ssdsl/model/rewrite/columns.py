@@ -1,12 +1,12 @@
 """Columns: the values that the steps of a loop make in one place, and the tensor of all of them.
 
-`Columns.batched` finds or makes the tensor of a column, with the axis of steps in front. A step at either end may lack a
-value (None): a first step often computes nothing with the state, because it is zero, and after the last step no state is
-read any more. Positions for these are computed too; they are not read, or zero.
+`Columns.batched` finds or makes the tensor of a column, with the axis of steps in front. A step at either end may lack
+a value (None): a first step often computes nothing with the state, because it is zero, and after the last step no state
+is read any more. Positions for these are computed too; they are not read, or zero.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
@@ -17,13 +17,13 @@ from ssdsl.model.graph import Ref
 from ssdsl.model.ops.registry import is_random
 from ssdsl.model.rewrite.all_steps import NoRule, Operand, is_zero, rule_of
 from ssdsl.model.rewrite.calls import inline, temporary, with_arguments
+from ssdsl.model.rewrite.places import Place, read_by
 from ssdsl.record import Record, replace
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
 Column = tuple[str | None, ...]
 ZEROS = ("zeros", "zeros_like")
-SPLITS = ("split", "split_with_sizes", "chunk", "unsafe_chunk", "unbind", "tensor_split")
 
 
 class Unlike(Exception):
@@ -39,30 +39,6 @@ class Batched(Record):
     begins_with_zero: bool = False
 
 
-class Place(Record):
-    """Consecutive positions of an axis; `selected`: of one position, whose axis is gone."""
-
-    dim: int
-    start: int
-    size: int
-    selected: bool = False
-
-
-def place_in(call: CapturedCall, shape: Sequence[int]) -> Place | None:
-    """The positions of a tensor of this shape that a select or a slice reads, or a write to these writes."""
-    if call.target.namespace != "aten" or not shape:
-        return None
-    dim = call.argument("dim") if call.kind in ("select", "slice", "select_scatter", "slice_scatter") else None
-    if dim is None:
-        return None
-    size = shape[dim]
-    if call.kind.startswith("select"):
-        return Place(dim=dim % len(shape), start=call.argument("index") % size, size=1, selected=True)
-    start, end, step = (call.argument(word) for word in ("start", "end", "step"))
-    places = range(size)[start:end:step]
-    return Place(dim=dim % len(shape), start=places[0], size=len(places)) if step == 1 and places else None
-
-
 class Child(Record):
     """The column of an operand. `starts_zero`: the first step has the number 0, or nothing, in place of a tensor."""
 
@@ -70,13 +46,20 @@ class Child(Record):
     starts_zero: bool = False
 
 
+Way = Callable[["Columns", Column], Batched]
+T = TypeVar("T")
+R = TypeVar("R")
+
+
 class Columns:
     """The columns of a capture, and the calls that compute them for all steps.
 
-    `by_step`: states after each step that are not scanned, because they follow from those before each step.
+    `by_step`: states after each step that are not scanned, because they follow from those before each step. `after` and
+    `before` scan a column of such states.
     """
 
-    def __init__(self, capture: Capture, by_step: set[Column]) -> None:
+    def __init__(self, capture: Capture, by_step: set[Column], after: Way, before: Way) -> None:
+        self.scans = after, before
         self.capture, self.by_step = replace(capture, tensors=dict(capture.tensors)), by_step
         self.tensors = self.capture.tensors
         self.makers = capture.makers()
@@ -85,7 +68,7 @@ class Columns:
         self.emitted: list[tuple[int, CapturedCall]] = []  # each with the number of the call that it stands in front of
         self.known: dict[Column, Batched] = {}
         self.failed: set[Column] = set()
-        self.rows: dict[tuple[str, Place, int], Batched] = {}  # by what is read of which tensor, with the steps in front
+        self.rows: dict[tuple[str, Place, int], Batched] = {}  # parts of tensors, with the steps in front
         self.states: dict[Column, Column] = {}  # by a scanned column, the states after each step
         self.children: dict[Column, set[Column]] = {}
         self.open: list[Column] = []
@@ -102,7 +85,10 @@ class Columns:
             output = temporary(f"{like.name}_steps", self.capture, self.tensors[like.outputs[0]])
             call = replace(like, name=output, outputs=(output,))
         place = max((self.order[o.value] for o in operands), default=-1) + 1
-        calls = inline(rule, call, self.capture, [Ref(o.value) for o in operands])
+        try:
+            calls = inline(rule, call, self.capture, [Ref(o.value) for o in operands])
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:  # torch cannot call it for all steps
+            raise Unlike from error
         self.emitted += [(place, made) for made in calls]
         self.order[output] = place - 1
         return Batched(output)
@@ -146,13 +132,11 @@ class Columns:
             return Batched(real[0], same=True)
         if (found := self._positions(column)) is not None:
             return found
-        from ssdsl.model.rewrite.recurrences import states_after, states_before  # which need columns
+        after, before = self.scans
+        ways = (after, Columns.operation, before, Columns.first_apart)
+        return self.first_of(lambda way: way(self, column), ways)
 
-        ways = (states_after, Columns.operation, states_before, Columns.first_apart)
-        found: Batched = self.first_of(lambda way: way(self, column), ways)
-        return found
-
-    def first_of(self, run: Callable[[Any], Any], ways: Iterable[Any]) -> Any:
+    def first_of(self, run: Callable[[T], R], ways: Iterable[T]) -> R:
         """The first result of `run` for one of several ways; what failed ones emitted is taken back. Raises Unlike."""
         for way in ways:
             mark = self.mark()
@@ -203,7 +187,7 @@ class Columns:
 
     def _positions(self, column: Column) -> Batched | None:
         """The tensor of which the steps read consecutive positions; None if they do not."""
-        reads = [(n, self._read(v)) for n, v in enumerate(column) if v is not None]
+        reads = [(n, read_by(self.makers.get(v), v, self.tensors)) for n, v in enumerate(column) if v is not None]
         first = reads[0][1]
         if first is None:
             return None
@@ -251,24 +235,6 @@ class Columns:
 
         return self.emit(rows, self.makers[next(filter(None, column))], [Batched(source)])
 
-    def _read(self, value: str) -> tuple[str, Place] | None:
-        """The tensor that a value is a part of, and the part."""
-        call = self.makers.get(value)
-        if call is None or call.target.namespace != "aten" or not call.args or not isinstance(call.args[0], Ref):
-            return None
-        source = call.args[0].value
-        shape = self.tensors[source].shape
-        if call.kind in ("select", "slice"):
-            place = place_in(call, shape)
-            return None if place is None else (source, place)
-        if call.kind not in SPLITS:
-            return None
-        dim, number = call.argument("dim") % len(shape), call.outputs.index(value)
-        if call.kind == "unbind":
-            return source, Place(dim, number, 1, True)
-        sizes = [self.tensors[o].shape[dim] for o in call.outputs]
-        return source, Place(dim, sum(sizes[:number]), sizes[number])
-
     # -- operators -----------------------------------------------------------------------------------------------------
 
     def operation(self, column: Column) -> Batched:
@@ -314,12 +280,12 @@ class Columns:
 
     def _either(self, addends: Iterator[tuple[Column, Column]]) -> Batched:
         """A sum of two columns, of which one has nothing, that is zero, in the first step."""
+
         def summed(ways: tuple[Column, Column]) -> Batched:
             whole, late = ways
             return self._sum(whole, [self._operand(Child(whole)), self._operand(Child(late, True))])
 
-        found: Batched = self.first_of(summed, addends)
-        return found
+        return self.first_of(summed, addends)
 
     def _sum(self, whole: Column, given: list[Batched]) -> Batched:
         shape, steps = self._shape(whole), len(whole)

@@ -7,12 +7,12 @@ the sequence. Here with the values of one step as they are captured, and those o
     y_2 = (q[:, 2] * s_2).sum(-1)                  ->   y = (q * states).sum(-1)
     torch.stack([y_0, y_1, y_2, ...], 1)                y.transpose(0, 1)
 
-The results of a loop are the operands of a `stack`, of a `cat`, or of writes to all positions of a tensor. A *column* is
-one value of each step. From the column of results the rewrite goes back to the columns that they are computed from: if
-all steps call one operator, it is called once for all of them (`all_steps.py`). It ends at columns that are positions of
-a tensor in order, at values that all steps share, and at columns of which each value is linear in that of the step
-before, a recurrence (`recurrences.py`). If anything else is found, the loop stays as it is. So it does if anything else
-reads a state, except for the last one.
+The results of a loop are the operands of a `stack`, of a `cat`, or of writes to all positions of a tensor. A *column*
+is one value of each step. From the column of results the rewrite goes back to the columns that they are computed from:
+if all steps call one operator, it is called once for all of them (`all_steps.py`). It ends at columns that are
+positions of a tensor in order, at values that all steps share, and at columns of which each value is linear in that of
+the step before, a recurrence (`recurrences.py`). If anything else is found, the loop stays as it is. So it does if
+anything else reads a state, except for the last one.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,9 @@ from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Ref
 from ssdsl.model.rewrite.calls import rename, rename_results, without_unread
-from ssdsl.model.rewrite.columns import Batched, Column, Columns, Unlike, place_in
+from ssdsl.model.rewrite.columns import Batched, Column, Columns, Unlike
+from ssdsl.model.rewrite.places import place_in
+from ssdsl.model.rewrite.recurrences import states_after, states_before
 from ssdsl.record import Record, replace
 
 aten = torch.ops.aten
@@ -69,7 +71,7 @@ class _Attempt:
     scans: dict[str, set[Column]] = field(default_factory=dict)  # by a joining call, the states of its loop
 
     def __post_init__(self) -> None:
-        self.columns = Columns(self.capture, self.by_step)
+        self.columns = Columns(self.capture, self.by_step, states_after, states_before)
 
     def run(self) -> bool:
         """Rewrites all loops; whether there is one."""
@@ -130,9 +132,9 @@ class _Attempt:
         for place, call in columns.emitted:
             new.setdefault(place, []).append(call)
         calls = list[CapturedCall]()
-        for number, call in enumerate([*capture.calls, None]):
+        for number, call in enumerate(capture.calls):
             calls += new.get(number, ())
-            if call is not None and self.replaced.isdisjoint(call.outputs):
+            if self.replaced.isdisjoint(call.outputs):
                 calls.append(call)
         calls = [rename(call, self.renamed) for call in calls]
         found = replace(capture, calls=calls, tensors={**capture.tensors, **columns.tensors})
@@ -142,9 +144,7 @@ class _Attempt:
     def still_read(self, found: Capture) -> set[str]:
         """The joining calls of loops of which a state is still computed step by step."""
         alive = {name for call in found.calls for name in call.outputs} - self.replaced
-        return {
-            name for name, scans in self.scans.items() if any(not alive.isdisjoint(states[1:]) for states in scans)
-        }
+        return {name for name, scans in self.scans.items() if any(not alive.isdisjoint(states[1:]) for states in scans)}
 
 
 # -- the results of a loop ---------------------------------------------------------------------------------------------

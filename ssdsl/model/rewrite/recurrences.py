@@ -38,8 +38,7 @@ def states_before(columns: Columns, column: Column) -> Batched:
     def scanned(last: str | None) -> Batched:
         return Recurrence(columns, [*column], (*column[1:], last)).scanned(column, before=True)
 
-    found: Batched = columns.first_of(scanned, [*_candidates(columns, column), None])
-    return found
+    return columns.first_of(scanned, [*_candidates(columns, column), None])
 
 
 def _candidates(columns: Columns, column: Column) -> Iterator[str]:
@@ -143,8 +142,7 @@ class Recurrence:
             whole, late = ways
             return self._plus(self.linear(whole), self._of(Child(late, True)))
 
-        found: Linear = self.columns.first_of(summed, addends)
-        return found
+        return self.columns.first_of(summed, addends)
 
     def _of(self, item: Any) -> Linear:
         """The coefficient and the offset of an argument."""
@@ -230,17 +228,20 @@ class Recurrence:
     def _sum(self, x: Term, y: Term) -> Term:
         if x is None or y is None:
             return y if x is None else x
-        return self._emit(torch.add, x, y)
+        return self._emit(torch.add, *((x, y) if isinstance(x, Batched) else (y, x)))
 
     def _scaled(self, x: Term, factor: Term) -> Term:
         if x is None or factor is None:
             return None
         if x == 1.0 or factor == 1.0:
             return factor if x == 1.0 else x
-        return self._emit(torch.mul, x, factor)
+        return self._emit(torch.mul, *((x, factor) if isinstance(x, Batched) else (factor, x)))
 
     def _divided(self, x: Term, by: Batched) -> Term:
-        return None if x is None else self._emit(torch.div, x, by)
+        if x is None or isinstance(x, Batched):
+            return None if x is None else self._emit(torch.div, x, by)
+        inverse = self._emit(torch.reciprocal, by)
+        return inverse if x == 1.0 else self._emit(torch.mul, inverse, x)
 
     def _emit(self, function: Any, *terms: Term) -> Term:
         """A function of elements, of numbers and of columns that broadcast to each other."""
@@ -251,11 +252,10 @@ class Recurrence:
         ranks = [len(columns.tensors[t.value].shape) - (not t.same) for t in given]
 
         def run(*tensors: Tensor) -> Tensor:
-            operands = iter(Operand(x, steps, same=t.same) for x, t in zip(tensors, given, strict=True))
-            rank = max(ranks)
-            filled = [next(operands).aligned(rank) if isinstance(t, Batched) else t for t in terms]
-            if not any(isinstance(x, Tensor) for x in filled[:1]):
-                filled[0] = torch.full((), filled[0], dtype=filled[1].dtype, device="cpu")
+            operands = iter(
+                Operand(x, steps, same=t.same).aligned(max(ranks)) for x, t in zip(tensors, given, strict=True)
+            )
+            filled = [next(operands) if isinstance(t, Batched) else t for t in terms]
             return function(*filled)  # type: ignore[no-any-return]
 
         made = columns.emit(run, columns.makers[next(v for v in self.after if v is not None)], given)

@@ -117,4 +117,3 @@ def _steps(x: Tensor, *, backward: bool = False) -> range:
 def _at(decay: Tensor, step: int) -> int:
     """The position of a step in decays, which may be the same for all steps."""
     return step if len(decay) > 1 else 0
-

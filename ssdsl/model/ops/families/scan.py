@@ -70,7 +70,7 @@ def running(call: TypedCall) -> Signature:
 
 
 def recurrence(call: TypedCall) -> Signature:
-    """States of a linear recurrence: a part needs the state in front of it, which follows from earlier parts' states."""
+    """States of a linear recurrence: a part needs the state before it, which follows from those of earlier parts."""
     update = call.inputs[1].shape
     at = call.axis("dim", len(update))
     names = axes(len(update))
