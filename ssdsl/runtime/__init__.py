@@ -20,6 +20,7 @@ _NAMES = {
     "kernels.indexing": "index_add_part index_part index_select_part scatter_add_part scatter_reduce_part select_part",
     "kernels.softmax_and_max": "amax_parts amin_parts argmax_parts argmin_parts cross_entropy_parts log_softmax_parts "
     "logsumexp_parts max_parts min_parts softmax_parts",
+    "kernels.linear_scan": "linear_scan linear_scan_parts",
     "kernels.scan_and_topk": "cumprod_parts cumsum_parts logcumsumexp_parts topk_parts",
     "random.distributions": "attention_dropout bernoulli cauchy dropout exponential geometric integers log_normal "
     "normal uniform",

@@ -533,6 +533,9 @@ def along(p: Probe) -> Results:
     return [
         *(getattr(x(4, 6), name)(1) for name in "cumsum cumprod logcumsumexp flip argsort diff".split()),
         *(r for name in ("cummax", "cummin", "sort") for r in getattr(x(4, 6), name)(0)),
+        torch.ops.ssdsl.linear_scan(x(4, 2, 6), x(4, 2, 6), None, 0, False),
+        torch.ops.ssdsl.linear_scan(x(1, 4, 1), x(2, 4, 6), x(2, 6), 1, True),
+        torch.ops.ssdsl.linear_scan(x(6), x(4, 6), x(1), 0, False),
         *x(4, 6).topk(2),
         x(4, 6).roll(1),
         x(2, 4, 6).roll((1, 2), (1, 2)),

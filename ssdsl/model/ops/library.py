@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ssdsl.runtime.kernels.experts import combine, count_rows, dispatch, expert_mm, routed_mm
+from ssdsl.runtime.kernels.linear_scan import linear_scan
 from ssdsl.runtime.random import distributions
 from ssdsl.runtime.random.counter_rng import step_keys
 
@@ -36,6 +37,7 @@ FUNCTIONS: dict[str, Function] = {
     "expert_mm(Tensor rows, Tensor weights, Tensor counts)": expert_mm,
     "dispatch(Tensor rows, Tensor experts, Tensor own)": dispatch,
     "combine(Tensor rows, Tensor experts, Tensor own)": combine,
+    "linear_scan(Tensor decay, Tensor update, Tensor? initial, int dim, bool before)": linear_scan,
     "count_rows(Tensor experts, Tensor own, SymInt each)": count_rows,
 }
 for distribution in distributions.DISTRIBUTIONS:

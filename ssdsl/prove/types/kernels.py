@@ -11,7 +11,7 @@ from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.reader import argument, axes_of, parameters
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.types.local import Axes, Regions, Runs
-from ssdsl.prove.types.operators import Combining, combining
+from ssdsl.prove.types.operators import OURS, Combining, combining
 from ssdsl.prove.types.windows import is_inside, part_function, parts_of, place_of
 from ssdsl.record import Record, field_names
 
@@ -118,7 +118,7 @@ def check_first(operator: Operator, op: OpPart) -> None:
 
 def _wanted(operator: Operator, splits: list[Split], axes: Axes) -> Told:
     combined = [s for s in splits if any(operator.dims[d].combined for d in s.dims)]
-    if combined and operator.target.startswith("aten::"):
+    if combined and operator.target.startswith(OURS):
         found = combining(operator, together=any(s.also is not None for s in combined))
         dims = {d for s in combined for d in s.dims if operator.dims[d].combined}
         if found is not None and found.into is not None:

@@ -54,18 +54,23 @@ COMBINING = {  # by the kind of operator, or by its full name
     "scaled_dot_product_attention": Combining("attention_keys", ("regions",)),
     **_parts("cumsum cumprod logcumsumexp", "part"),
     **_parts("topk", "start", "part"),
+    "ssdsl::linear_scan": Combining("linear_scan_parts", ("part",)),
     "scatter_add": Combining("scatter_add_part", ("start", "size"), talks=False),
     "scatter_reduce": Combining("scatter_reduce_part", ("start", "size"), into=(0, "dim")),
     "index_add": Combining("index_add_part", ("start", "size"), talks=False),
 }
+
+OURS = ("aten::", "ssdsl::")  # operators whose rules stand here; users' rows have those of others
 
 # if keys are cut like their queries
 TOGETHER_WITH = {"scaled_dot_product_attention": Combining("attention_ring", ("regions",))}
 
 
 def combining(operator: Operator, *, together: bool = False) -> Combining | None:
-    """The function that combines the parts of one of torch's operators; `together`: of two dimensions cut alike. None
-    if there is none."""
+    """The function that combines the parts of one of torch's operators, or of ours; `together`: of two dimensions cut
+    alike. None if there is none."""
+    if operator.target.startswith("ssdsl::"):  # an operator of ours may have the kind of the one that it replaces
+        return COMBINING.get(operator.target)
     if together:
         return TOGETHER_WITH.get(operator.kind)
     return COMBINING.get(operator.target) or COMBINING.get(operator.kind) or COMBINING.get(_called(operator))
@@ -305,7 +310,7 @@ SOME = {  # in these operands together, while the others are constant
 
 def _combines(operator: Operator) -> bool:
     """Whether some kernel combines the parts of a dimension: by the tables here, or by a user's row."""
-    if operator.target.startswith("aten::"):
+    if operator.target.startswith(OURS):
         return combining(operator) is not None
     return operator.row.kernel is not None
 

@@ -22,7 +22,7 @@ def _own_part(ctx: Any, given: torch.Tensor) -> torch.Tensor:
 
 
 @with_gradient(_own_part)
-def _listed(ctx: Any, x: torch.Tensor, part: int, group: Group, shared: bool = False) -> torch.Tensor:
+def listed(ctx: Any, x: torch.Tensor, part: int, group: Group, shared: bool = False) -> torch.Tensor:
     """Gathers every part's result, in the order of the parts: [...] -> [parts, ...], the same on every rank.
 
     `shared`: all ranks compute the same from it, so each has the whole gradient of its own part. Otherwise the gradient
@@ -43,7 +43,7 @@ def _scanned(
 ) -> torch.Tensor:
     """This part of a scan along `dim`: that of its own elements, joined with the total of all parts before it."""
     mine = scan(widened(x), dim)
-    before = total(_listed(mine.select(dim, -1), part, group)[:part], 0)
+    before = total(listed(mine.select(dim, -1), part, group)[:part], 0)
     found = join(mine, before.unsqueeze(dim))
     return found.to(x.dtype) if x.dtype in HALVES else found
 
@@ -74,8 +74,8 @@ def topk_parts(
     missing = k - mine.shape[dim]
     padding = torch.nan if x.is_floating_point() and not largest else limit_of(x.dtype, least=not largest)
     mine, at = _longer(mine, missing, dim, padding), _longer(at + start, missing, dim, -1)  # torch sorts NaN above all
-    values = _joined(_listed(mine, part, group, shared=True), dim)
-    places = _joined(_listed(at, part, group, shared=True), dim)
+    values = _joined(listed(mine, part, group, shared=True), dim)
+    places = _joined(listed(at, part, group, shared=True), dim)
     first = (places < 0).to(torch.int8).argsort(stable=True, dim=dim)  # padding behind its equals
     order = values.detach().gather(dim, first).argsort(stable=True, dim=dim, descending=largest).narrow(dim, 0, k)
     chosen = first.gather(dim, order)

@@ -45,7 +45,7 @@ def cdist(call: TypedCall) -> Signature:
 
 def einsum(call: TypedCall) -> Signature:
     """The equation is the signature; a letter that one operand has twice is a diagonal, and cannot be split."""
-    left, right = _equation(call.args[0].replace(" ", ""))
+    left, right = equation_of(call.args[0].replace(" ", ""))
     operands = [list(o.replace("...", ".")) for o in left.split(",")]
     sized = [_sized(letters, shape) for letters, shape in zip(operands, call.shapes, strict=True)]
     sizes: dict[str, int] = {}
@@ -61,7 +61,7 @@ def einsum(call: TypedCall) -> Signature:
     return signature(given, [[marked.get(c) for c in right.replace("...", ".")]])
 
 
-def _equation(text: str) -> tuple[str, str]:
+def equation_of(text: str) -> tuple[str, str]:
     """Both sides; without an arrow the right one has the letters that occur once, in alphabetical order."""
     left, arrow, right = text.partition("->")
     if not arrow:

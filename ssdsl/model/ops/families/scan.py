@@ -1,11 +1,13 @@
 """The rows of operators that work along some axes, such as sorts and Fourier transforms: these axes cannot be split.
 
-A kernel merges the parts of running sums, and of the largest elements.
+A kernel merges the parts of running sums, of linear recurrences, and of the largest elements.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 from ssdsl.model.dims.signature import (
+    Axis,
     Letter,
     Signature,
     Windowed,
@@ -15,11 +17,13 @@ from ssdsl.model.dims.signature import (
     signature,
     whole,
     whole_axes,
+    with_axis,
 )
 from ssdsl.model.dims.window import Rolled
+from ssdsl.model.ops.families.elementwise import broadcast
 from ssdsl.model.ops.families.whole import axes_after
 from ssdsl.model.ops.op import Op, PartKernel, Rule, call_of
-from ssdsl.model.ops.reader import TypedCall
+from ssdsl.model.ops.reader import Shape, TypedCall
 
 
 def along(dims_of: Callable[[TypedCall], object]) -> Rule:
@@ -65,6 +69,22 @@ def running(call: TypedCall) -> Signature:
     return signature([names], [names])
 
 
+def recurrence(call: TypedCall) -> Signature:
+    """States of a linear recurrence: a part needs the state before it, which follows from those of earlier parts."""
+    update = call.inputs[1].shape
+    at = call.axis("dim", len(update))
+    names = axes(len(update))
+    names[at] = combined(names[at][0].name)
+    decay, _, *initial = call.shapes
+    states = [_broadcast(shape, (*update[:at], *update[at + 1 :]), with_axis(names, at)) for shape in initial]
+    return signature([_broadcast(decay, update, names), names, *states], [names])
+
+
+def _broadcast(shape: Shape, out: Shape, names: Sequence[Axis]) -> list[Axis]:
+    """The axes of a tensor that is broadcast to `out`, whose axes are these."""
+    return [axis and name for axis, name in zip(broadcast(shape, out), names[len(out) - len(shape) :], strict=True)]
+
+
 def largest(call: TypedCall) -> Signature:
     """The largest elements of an axis: they are among the largest of each part, so a kernel merges these."""
     names, at = axes(call.rank), int(call.argument("dim")) % max(1, call.rank)
@@ -95,6 +115,15 @@ OPS = (
     _merged("cumsum", running, "self dim part group dtype"),
     _merged("cumprod", running, "self dim part group dtype"),
     _merged("logcumsumexp", running, "self dim part group"),
+    Op(
+        "ssdsl::linear_scan",
+        recurrence,
+        kernel=PartKernel(
+            ("update", "dim"), call_of("linear_scan_parts", "decay update initial dim before part group")
+        ),
+        flops=lambda call: 2 * math.prod(call.result),
+        text="linear_scan({decay}, {update}, {initial}, dim={dim}, before={before})",
+    ),
     _merged("topk", largest, "self k dim largest start part group"),
     *(Op(f"aten::{kind}", along(lambda call: call.argument("dim"))) for kind in ALONG_DIM),
     Op("aten::flip", along(lambda call: call.argument("dims"))),
