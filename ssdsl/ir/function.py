@@ -25,7 +25,7 @@ class Split(Record):
     """An operator's dimension number `dim` has a digit of this stride, whose value is the part's coordinate.
 
     With `at` the parts are these regions of the whole dimension, and `stride` is 1. `also` is another dimension that
-    has the same digit.
+    has the same digit, of a stride that is larger as the dimension is.
     """
 
     coordinate: Coordinate
@@ -44,6 +44,10 @@ class Split(Record):
     def dims(self) -> tuple[int, ...]:
         """The dimensions that have the digit."""
         return (self.dim,) if self.also is None else (self.dim, self.also)
+
+    def stride_in(self, sizes: Sequence[int], dim: int) -> int:
+        """The stride of the digit in one of its dimensions; `sizes` are those of all dimensions."""
+        return self.stride * sizes[dim] // sizes[self.dim]
 
     def regions(self, size: int) -> Regions:
         """The positions of each part of a dimension of this size, if no other split cuts it."""

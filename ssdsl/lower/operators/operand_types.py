@@ -119,7 +119,7 @@ def place_in(operator: Operator, split: OpSplit, operand: Operand) -> Placement 
         factor, size = dims.index(dim), operator.dims[dim].size
         if split.at is not None:
             return regions(factor, size, split.at)
-        return Shard(factor, split.stride, split.parts)
+        return Shard(factor, split.stride_in([d.size for d in operator.dims], dim), split.parts)
     for dim, at in windows_on(operator, split):
         if dim in dims:
             return regions(dims.index(dim), operator.dims[dim].size, at)

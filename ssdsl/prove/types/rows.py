@@ -7,11 +7,30 @@ class. Only `count_rows` of the same experts gives the number of these rows.
 from collections.abc import Mapping
 
 from ssdsl.ir.comm import AllToAll, Step, cuts_of
-from ssdsl.ir.function import Conversion
+from ssdsl.ir.function import Conversion, Split
 from ssdsl.ir.value import Name
-from ssdsl.model.graph import Graph
+from ssdsl.model.graph import Graph, Operator
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.types.local import Local
+from ssdsl.prove.types.local import Digit, Local
+from ssdsl.record import replace
+
+AT_EXPERTS = {"ssdsl::dispatch": 1, "ssdsl::combine": 1, "ssdsl::count_rows": 0}  # with the operand of the experts
+
+
+def digit_in_place(operator: Operator, split: Split, digit: Digit) -> Digit:
+    """The digit of rows in their places, where `digit` is that of the numbers of their parts at the experts.
+
+    Rows [batch 8, seq 16, top 2] that are sorted by expert as [experts 4, batch 8, part 2, slots 4] are the rows of two
+    halves of `seq`: digit 1 of the parts is digit 8 of `seq`. Raises Wrong unless the axes are alike in front of both.
+    """
+    places = operator.inputs[AT_EXPERTS[operator.target]].axes[0]
+    sorted_ = operator.inputs[0] if operator.target == "ssdsl::combine" else operator.outputs[0]
+    _, *kept = sorted_.axes[0]
+    outer = kept.index(split.dim) if split.dim in kept else len(kept)
+    parts, positions = (operator.dims[d].size for d in split.dims)
+    if places[: outer + 1] != (*kept[:outer], split.also) or positions % parts or split.at is not None:
+        raise Wrong(Rule.TWO_SPLITS, "parts of the rows behind equal dimensions in both orders", split)
+    return replace(digit, stride=digit.stride * (positions // parts))
 
 
 def check_apart(graph: Graph, value: str, dim: int = 0) -> None:
