@@ -121,9 +121,9 @@ def _edges(
     for over, have, want in _all_moving(layout, before, after):
         others, ranks = _besides(layout, over), math.prod(axes[a][1] for a in over)
         if _fit((*have, *want), others, shape):  # the digits before and after can all be fixed at once
-            whole, places = size(others), (_in_turn(shape, *order, others) for order in ((have, want), (want, have)))
+            whole, cuts = size(others), (_in_turn(shape, *order, others) for order in ((have, want), (want, have)))
             # the cost of an all_to_all is by the whole tensor, its payload by a device's part (cluster/link.py)
-            step = AllToAll(tuple(axes[a][0] for a in over), whole // ranks, *places)
+            step = AllToAll(tuple(axes[a][0] for a in over), whole // ranks, *cuts)
             yield _Edge(step, layout.replacing_all(over, want), cost("all_to_all", whole, ranks, *over))
 
     for a, place in enumerate(layout.places):
