@@ -269,7 +269,8 @@ class _Rewriting:
         given = Operand(self.moved[region.ids, operand.value], there) if gathers else Operand(operand.value, here)
         made = Operand(operand.value, here) if gathers else Operand(name, there)
         inputs, others = (given, ids, own), self._others(beside, rows, number, region)
-        self._append(name, kind, args, beside, inputs, made, dims, (*self._outside(region, rows, number), *others))
+        indices = (*self._outside(region, rows, number, gathers=gathers), *others)
+        self._append(name, kind, args, beside, inputs, made, dims, indices)
 
     def _counted(self, beside: Operator, region: ExpertRegion) -> None:
         """Adds the `count_rows` of a region: the number of rows of each expert, cut as rows are before they travel."""
@@ -280,7 +281,8 @@ class _Rewriting:
         each = math.prod(beside.dims[d].size for d in rows[region.kept :]) // region.parts
         args = (TARGETS["count_rows"], Ref(region.ids), Ref(self.own[region.ids]), each)
         inputs = (Operand(region.ids, ids), Operand(self.own[region.ids], own))
-        self._append(name, "count_rows", args, beside, inputs, made, dims, self._outside(region, rows, number))
+        indices = self._outside(region, rows, number, gathers=False)
+        self._append(name, "count_rows", args, beside, inputs, made, dims, indices)
         self._make(_value(self.operators[-1], made, "int64", learns=False))
         self.counts[region.ids] = name
 
@@ -295,12 +297,14 @@ class _Rewriting:
             dims.append(beside.dims[d] if at == 0 and region.parts > 1 else replace(beside.dims[d], fixed=BALANCED))
         return dims, at_experts, number
 
-    def _outside(self, region: ExpertRegion, rows: tuple[int, ...], number: dict[int, int]) -> tuple[Index, ...]:
+    def _outside(
+        self, region: ExpertRegion, rows: tuple[int, ...], number: dict[int, int], *, gathers: bool
+    ) -> tuple[Index, ...]:
         """The indices of an operator that brings rows to their experts, or back. Those of a divided dimension cut it in
-        its place as the numbers of its parts at the experts."""
-        return tuple(
-            replace(i, also=number[rows[region.kept]]) if i.dim == 1 + region.kept else i for i in region.outside
-        )
+        its place as the numbers of its parts at the experts; `dim` is the one of the result."""
+        at_experts = 1 + region.kept
+        (here, there) = (number[rows[region.kept]], at_experts) if gathers else (at_experts, number[rows[region.kept]])
+        return tuple(replace(i, dim=here, also=there) if i.dim == at_experts else i for i in region.outside)
 
     def _append(
         self,

@@ -1,7 +1,7 @@
 """Finds regions whose rows can lie with their experts, and the indices that cut the rows inside and around them."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from ssdsl.ir.layout import Submesh
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Stage
@@ -18,7 +18,7 @@ class ExpertRegion(Record):
     """Products of experts that read the experts of their rows from one value, `ids`, and the operators between them.
 
     The `kept` outer dimensions of the rows stay dimensions of the rows of an expert, and of the next one the number of
-    its part, of `parts` equal ones; the others become slots. `inside` are the indices of the region's operators,
+    its part, of `parts` that are as large; the others become slots. `inside` are the indices of the region's operators,
     `outside` those of the operators that bring rows to their experts and back; they differ where rows travel. In both,
     dimension 0 is the experts', and those of the rows follow.
     """
@@ -40,31 +40,34 @@ class ExpertRegion(Record):
         """The region with other indices, for rows of these sizes; None if not all of them cut what stays a dimension of
         the rows of an expert."""
         inside, outside = tuple(inside), tuple(outside)
-        places = {i.dim - 1 for i in (*inside, *outside) if i.dim}
-        parts = {p: max(_parts(side, 1 + p, sizes[p]) for side in (inside, outside)) for p in places}
-        if (stays := _staying(sizes, parts, self.experts.size)) is None:
+        parts = {i.dim - 1: 1 for i in (*inside, *outside) if i.dim}
+        for place in parts:
+            within, around = ([i for i in side if i.dim == 1 + place] for side in (inside, outside))
+            are_equal = len(around) == 1 and len({*(around[0].sizes or (0,))}) == 1  # as many rows in each part
+            is_plain = all(i.at is None for i in around)
+            fits = all(i.at is None for i in within) and (is_plain or are_equal)
+            parts[place] = math.prod(i.count * i.outside for i in around) if fits else sizes[place]
+        apart = {i.dim - 1 for i in outside if i.at is not None and i not in inside}
+        if (stays := _staying(sizes, parts, self.experts.size, apart)) is None:
             return None
         return replace(self, inside=inside, outside=outside, kept=stays[0], parts=stays[1])
 
 
-def _parts(indices: Sequence[Index], dim: int, size: int) -> int:
-    """The number of equal parts into which indices cut a dimension; its size if they are unequal."""
-    own = [i for i in indices if i.dim == dim]
-    return size if any(i.at is not None for i in own) else math.prod(i.count * i.outside for i in own)
-
-
-def _staying(sizes: Sequence[int], parts: Mapping[int, int], experts: int) -> tuple[int, int] | None:
+def _staying(
+    sizes: Sequence[int], parts: Mapping[int, int], experts: int, apart: Set[int] = frozenset()
+) -> tuple[int, int] | None:
     """How many outer dimensions of rows can stay, and into how many parts the next one is divided, so that all that
     `parts` says is cut stays, and the rows behind it are a multiple of the number of experts: slots are of equal size.
+    Dimensions that are cut `apart`, into parts that are no runs, can only be divided: their parts have numbers.
 
     >>> _staying((8, 16, 2), {0: 4}, 4), _staying((8, 16, 2), {0: 2, 1: 2}, 4), _staying((8, 16, 2), {1: 16}, 4)
     ((1, 1), (1, 2), None)
     """
     whole = max((k for k in range(len(sizes)) if math.prod(sizes[k:]) % experts == 0), default=0)
     last = max(parts, default=-1)
-    if math.prod(sizes[whole:]) % experts:
+    if math.prod(sizes[whole:]) % experts or apart - {last}:
         return None
-    if last < whole:
+    if last < whole and not apart:
         return whole, 1
     each, rest = divmod(sizes[last], parts[last])
     return None if rest or each * math.prod(sizes[last + 1 :]) % experts else (last, parts[last])

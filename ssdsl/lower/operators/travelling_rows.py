@@ -56,7 +56,12 @@ def _meeting(
     own = [i for i in region.inside if i.dim == dim]
     shared = {i.name for i in cut} & left
     of_experts = [i for i in region.inside if i.dim == 0]
-    if not shared or any(i.at is not None and not i.within for i in (*cut, *own, *of_experts)):
+    apart = [i for i in cut if i.at is not None and not i.within]  # such as a chunk from either end of a sequence
+    if (
+        not shared
+        or len(cut) > 1 < 1 + len(apart)
+        or any(i.at is not None and not i.within for i in (*own, *of_experts))
+    ):
         return None
     if [(i.name, i.count) for i in cut if i.name in {o.name for o in own}] != [(i.name, i.count) for i in own]:
         return None

@@ -23,7 +23,7 @@ from ssdsl.model.graph import Operand, Operator, Ref
 from ssdsl.model.ops.rows import is_linear as registry_is_linear
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.types.local import Digit, Factors, Local, Regions, are_all, free, in_parts, on_axes
-from ssdsl.prove.types.rows import AT_EXPERTS, digit_in_place
+from ssdsl.prove.types.rows import AT_EXPERTS, in_both_orders
 from ssdsl.prove.types.windows import windows_of
 from ssdsl.record import Record, replace
 
@@ -170,17 +170,21 @@ def _cut(operator: Operator, split: Split, sizes: Mapping[str, int]) -> _Cut:
     if split.at is not None and split.stride != 1:
         raise Wrong(Rule.NEST, "parts of the whole dimension", split)
     digit = Digit(0, split.stride, split.parts, split.at)
-    also = None if split.also is None else (split.also, _together(operator, split, digit))
+    also: tuple[int, Digit] | None = None
+    if split.also is not None and operator.target in AT_EXPERTS:
+        digit, other = in_both_orders(operator, split)
+        also = split.also, other
+    elif split.also is not None:
+        _check_together(operator, split)
+        also = split.also, digit
     names = split.coordinate.names if isinstance(split.coordinate, Axis) else ()
     counts = tuple(sizes[name] for name in names)
     return _Cut(split.coordinate, split.dim, digit, windows_of(operator, split), also, counts)
 
 
-def _together(operator: Operator, split: Split, digit: Digit) -> Digit:
-    """The digit of the second dimension of a split. Raises Wrong unless the split cuts the queries and the keys of
-    attention, and these are equally many, or rows in their places and at their experts."""
-    if operator.target in AT_EXPERTS:
-        return digit_in_place(operator, split, digit)
+def _check_together(operator: Operator, split: Split) -> None:
+    """Raises Wrong unless a split of two dimensions cuts the queries and the keys of attention, and these are equally
+    many."""
     key, value = (o.axes[-2] for o in operator.inputs[1:3]) if len(operator.inputs) > 2 else ((), ())
     queries = operator.inputs[0].axes[-2]
     wanted = ((split.dim,), (split.also,), (split.also,))
@@ -188,7 +192,6 @@ def _together(operator: Operator, split: Split, digit: Digit) -> Digit:
     alone = any(split.also in axis for o in operator.inputs[3:] for axis in o.axes if (split.dim,) not in o.axes)
     if combining(operator, together=True) is None or (queries, key, value) != wanted or len(sizes) > 1 or alone:
         raise Wrong(Rule.TWO_SPLITS, "one dimension, or queries with their keys", split)
-    return digit
 
 
 @lru_cache(maxsize=65536)
