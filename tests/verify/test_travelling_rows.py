@@ -171,7 +171,7 @@ def test_chunks_send_as_much_as_all_tokens_at_once(chunks: str, alike: str) -> N
 
 
 def test_folded_rows_of_another_batch() -> None:
-    """Both cuts of the rows are those of training, also where its batch is larger or samples are evaluated."""
+    """Both cuts of the rows are those of training in a step with fewer samples."""
     text = "mesh gpus(a = 2, b = 2)\n" + 'let experts = model["experts"]\n' + "split experts by experts into a\n"
     text += "split experts by experts into b\nsplit model - experts by batch into a\n"
     text += "split model - experts by seq into b\nassign model to gpus\n"
