@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ssdsl.ir.comm import AllReduce, AllToAll, Exchange, KeepFirst, Narrow, Step, cuts_of
+from ssdsl.ir.comm import AllReduce, AllToAll, Exchange, KeepFirst, Narrow, Step, cuts_of, joined_cuts
 from ssdsl.ir.function import Conversion, Offset, OpPart, WindowPart
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.value import Axis, Coordinate, Size, Time
@@ -223,23 +223,32 @@ def text(item: Any, names: Iterator[str]) -> str:
 
 
 def step_text(step: Step, group: GroupName, *, in_place: bool = False, rows: Sequence[str] = ()) -> str:
-    """One step: `all_gather(tp, dim=1)`, `all_to_all(sp, (1, 1), (2, 1))`; `all_reduce_(tp)` if it may overwrite.
+    """One step: `all_gather(tp, dim=1)`, `all_to_all(sp, [(1, 1, 2)], [(2, 1, 2)])`; `all_reduce_(tp)` if it may
+    overwrite.
 
-    An all_to_all of `rows` reads their counts: `rows_to_all(ep, 2, 1, counts, counts_1)`.
+    An all_to_all of `rows` reads their counts: `rows_to_all(ep, [(0, 2, 2)], [(0, 1, 2)], counts, counts_1)`.
     """
     mark = "_" if in_place and isinstance(step, AllReduce) else ""
-    if isinstance(step, AllToAll) and rows:
-        return f"rows_to_all({', '.join([group(step.axes), str(step.source.outer), str(step.target.outer), *rows])})"
-    match cuts_of(step):
-        case (cut, *target) if not target or isinstance(step, Exchange):
+    called = "rows_to_all" if rows and isinstance(step, AllToAll) else step.kind
+    places: list[str] = []
+    match step:
+        case AllToAll():
+            places = [*map(_places_text, (step.source, step.target)), *rows]
+        case AllReduce() | KeepFirst():
+            pass
+        case _:
+            cut = cuts_of(step)[0]
             places = [f"dim={cut.dim}", *([f"outer={cut.outer}"] if cut.outer != 1 else [])]
             if isinstance(step, Exchange):
                 places += [f"have={cut.at}", f"need={step.target.at}", *(["sums=True"] if step.sums else [])]
             elif cut.at is not None:
                 places.append(f"at={cut.at}")
-        case cuts:
-            places = [f"({cut.dim}, {cut.outer})" for cut in cuts]
-    return f"{step.kind}{mark}({', '.join([group(step.axes), *places])})"
+    return f"{called}{mark}({', '.join([group(step.axes), *places])})"
+
+
+def _places_text(cuts: tuple[Cut, ...]) -> str:
+    """The digits of an all_to_all, for the runtime: `[(0, 1, 4)]`."""
+    return str([(cut.dim, cut.outer, cut.count) for cut in joined_cuts(cuts)])
 
 
 def conversion_text(instr: Conversion, value: str, group: GroupName, also: Sequence[str] = ()) -> str:

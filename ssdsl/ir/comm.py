@@ -9,13 +9,13 @@ tensors of these tasks as a step along an axis relates those of devices, and not
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from ssdsl.ir.layout import Cut, Shape, Submesh
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.regions import overlapping
-from ssdsl.record import Record, field_names
+from ssdsl.record import Record, field_names, replace
 from ssdsl.runtime.layout.regions import length, pieces
 
 
@@ -56,14 +56,14 @@ class ReduceScatter(_Along):
 
 
 class AllToAll(_Along):
-    """Shard -> Shard of another digit: `target` is where the digit that is cut out lies in the tensor before, `source`
-    where the digit that is put back lies in the tensor after. Along several axes at once the digits are those of all
-    their devices, numbered with the last axis innermost."""
+    """Shard -> Shard of other digits, one for each axis: `target` is where the digits that are cut out lie in the
+    tensor before, `source` where those that are put back lie in the tensor after. The place of the second digit is that
+    in a part along the first axis, and so on."""
 
     kind = "all_to_all"
 
-    source: Cut
-    target: Cut
+    source: tuple[Cut, ...]
+    target: tuple[Cut, ...]
 
 
 class Exchange(_Along):
@@ -116,7 +116,23 @@ Step = AllReduce | AllGather | ReduceScatter | AllToAll | Exchange | Narrow | Ke
 
 def cuts_of(step: Step) -> tuple[Cut, ...]:
     """The cuts of the step's digits in the local tensor: its `source`, its `target`, or both in this order."""
-    return tuple(v for name in field_names(step) if isinstance(v := getattr(step, name), Cut))
+    found = (getattr(step, name) for name in field_names(step) if name in ("source", "target"))
+    return tuple(cut for cuts in found for cut in ((cuts,) if isinstance(cuts, Cut) else cuts))
+
+
+def joined_cuts(cuts: Iterable[Cut]) -> tuple[Cut, ...]:
+    """The same parts by fewer cuts: those of axes whose digits lie side by side are one, with the last axis innermost.
+
+    >>> joined_cuts((Cut(0, 2, 4), Cut(0, 2, 3), Cut(1, 1, 2)))
+    (Cut(dim=0, outer=2, count=12, at=None), Cut(dim=1, outer=1, count=2, at=None))
+    """
+    found: list[Cut] = []
+    for cut in cuts:
+        if found and (found[-1].dim, found[-1].outer) == (cut.dim, cut.outer):
+            found[-1] = replace(cut, count=found[-1].count * cut.count)
+        else:
+            found.append(cut)
+    return tuple(found)
 
 
 def travels(step: Step) -> bool:

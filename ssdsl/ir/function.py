@@ -25,7 +25,8 @@ class Split(Record):
     """An operator's dimension number `dim` has a digit of this stride, whose value is the part's coordinate.
 
     With `at` the parts are these regions of the whole dimension, and `stride` is 1. `also` is another dimension that
-    has the same digit.
+    has the same digit. One of the two may number equal parts of the other: then it has a digit of these numbers, and
+    `at` are regions of the other.
     """
 
     coordinate: Coordinate
@@ -44,6 +45,19 @@ class Split(Record):
     def dims(self) -> tuple[int, ...]:
         """The dimensions that have the digit."""
         return (self.dim,) if self.also is None else (self.dim, self.also)
+
+    def in_dim(self, sizes: Sequence[int], dim: int) -> tuple[int, Regions | None]:
+        """The stride and the regions of the digit in one of its dimensions; `sizes` are those of all dimensions.
+
+        >>> from ssdsl.ir.value import Axis
+        >>> halves = Split(Axis("cp"), dim=0, stride=1, parts=2, also=1)
+        >>> halves.in_dim((2, 16), 0), halves.in_dim((2, 16), 1)
+        ((1, None), (8, None))
+        """
+        numbers_parts = sizes[dim] < max(sizes[d] for d in self.dims)
+        if self.at is not None:
+            return 1, None if numbers_parts else self.at
+        return self.stride * sizes[dim] // sizes[self.dim], None
 
     def regions(self, size: int) -> Regions:
         """The positions of each part of a dimension of this size, if no other split cuts it."""

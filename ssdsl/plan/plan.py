@@ -39,7 +39,8 @@ class Index:
     """One cut of an operator by `split`: its dimension number `dim` is cut into `count` parts; `name` is the index.
 
     `at` says which positions each part has; None if the parts are equal runs in order. `also` is another dimension that
-    is cut alike, such as the keys of the queries.
+    is cut alike, such as the keys of the queries; the shorter of the two may number parts of the longer one, which
+    `at` is then about.
 
     While a plan is read, the parts may be a `digit` of the number of a device: `split model by heads into tp` with tp =
     4 and two heads of keys gives operators the digit with stride 2 of `heads`, and if they have `heads_per_group`, the

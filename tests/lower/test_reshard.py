@@ -288,9 +288,8 @@ def edge_cost(before: Layout, after: Layout, axes: Axes, shape: Shape, link: Lin
     if changes and all((a, b) == (PARTIAL, REPLICATE) for a, b, _ in changes):
         return link.collective_time("all_reduce", size, math.prod(n for _, _, n in changes))
     if len(changes) > 1:
-        own, wanted = (as_one([change[side] for change in changes]) for side in (0, 1))
-        digits = [d for d in (*before.shards(), wanted) if own and wanted and d.factor == wanted.factor]
-        if own is None or wanted is None or not nests(tuple(digits), shape.factors[wanted.factor]):
+        digits = (*before.shards(), *(b for _, b, _ in changes if isinstance(b, Shard)))
+        if not all(isinstance(p, Shard) for a, b, _ in changes for p in (a, b)) or not nest(digits, shape):
             return math.inf
         n = math.prod(n for _, _, n in changes)
         return link.collective_time("all_to_all", size * n, n)
@@ -307,14 +306,6 @@ def edge_cost(before: Layout, after: Layout, axes: Axes, shape: Shape, link: Lin
     if b is PARTIAL or not nests(tuple(same), shape.factors[b.factor]):
         return math.inf
     return link.collective_time("all_to_all", size * n, n)
-
-
-def as_one(places: list) -> Shard | None:
-    """The digit of all devices of some axes, numbered row by row; None if they have none together."""
-    if not all(isinstance(p, Shard) for p in places) or len({p.factor for p in places}) > 1:
-        return None
-    steps = [outer.stride == inner.stride * inner.parts for outer, inner in itertools.pairwise(places)]
-    return Shard(places[0].factor, places[-1].stride, math.prod(p.parts for p in places)) if all(steps) else None
 
 
 def path_cost(steps: tuple[Step, ...], before: Layout, axes: Axes, shape: Shape, link: Link) -> float:
@@ -347,7 +338,11 @@ def cheapest(before: Layout, after: Layout, axes: Axes, shape: Shape, link: Link
 
 
 def fits(layout: Layout, shape: Shape) -> bool:
-    return all(nests(tuple(d for d in layout.shards() if d.factor == f), size) for f, size in enumerate(shape.factors))
+    return nest(layout.shards(), shape)
+
+
+def nest(digits: tuple[Shard, ...], shape: Shape) -> bool:
+    return all(nests(tuple(d for d in digits if d.factor == f), size) for f, size in enumerate(shape.factors))
 
 
 def completed(before: Layout, after: Layout, axes: Axes, shape: Shape, link: Link) -> float:
@@ -390,12 +385,22 @@ ROW, COLUMN = Shard(0, 128, 2), Shard(2, 128, 2)
         ([PARTIAL, REPLICATE], [ROW, REPLICATE], ["reduce_scatter(dp, dim=0)"]),
         ([REPLICATE, PARTIAL], [REPLICATE, COLUMN], ["reduce_scatter(tp, dim=1, outer=3)"]),
         ([ROW, REPLICATE], [REPLICATE, REPLICATE], ["all_gather(dp, dim=0)"]),
-        ([ROW, REPLICATE], [COLUMN, REPLICATE], ["all_to_all(dp, (0, 1), (1, 3))"]),
+        ([ROW, REPLICATE], [COLUMN, REPLICATE], ["all_to_all(dp, [(0, 1, 2)], [(1, 3, 2)])"]),
         ([REPLICATE, REPLICATE], [REPLICATE, COLUMN], ["narrow(tp, dim=1, outer=3)"]),
         ([REPLICATE, REPLICATE], [REPLICATE, PARTIAL], ["keep_first(tp)"]),
-        ([PARTIAL, COLUMN], [PARTIAL, ROW], ["all_to_all(tp, (1, 3), (0, 1))"]),
+        ([PARTIAL, COLUMN], [PARTIAL, ROW], ["all_to_all(tp, [(1, 3, 2)], [(0, 1, 2)])"]),
         ([ROW, COLUMN], [ROW, COLUMN], []),
-        ([ROW, Shard(0, 64, 2)], [COLUMN, Shard(2, 64, 2)], ["all_to_all(dp_tp, (0, 1), (1, 3))"]),
+        (
+            [ROW, Shard(0, 64, 2)],
+            [Shard(2, 64, 2), COLUMN],
+            ["all_to_all(dp_tp, [(0, 1, 4)], [(1, 6, 2), (1, 3, 2)])"],
+        ),
+        (
+            [ROW, COLUMN],
+            [Shard(0, 64, 2), Shard(0, 32, 2)],
+            ["all_to_all(dp_tp, [(0, 1, 2), (1, 3, 2)], [(0, 1, 4)])"],
+        ),
+        ([ROW, Shard(0, 64, 2)], [COLUMN, Shard(2, 64, 2)], ["all_to_all(dp_tp, [(0, 1, 4)], [(1, 3, 4)])"]),
     ],
 )
 def test_textbook(before: list, after: list, text: list[str]) -> None:

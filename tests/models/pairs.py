@@ -35,3 +35,19 @@ def halves() -> object:
 
 def groups() -> object:
     return net("groups")
+
+
+class Alternating(nn.Module):
+    """A gate and an input that alternate in one axis, as those of gpt-oss's experts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(6, 16), nn.Linear(8, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        both = self.up(x)
+        return self.down(both[..., ::2].sigmoid() * (both[..., 1::2] + 1)).square().mean()
+
+
+def alternating() -> object:
+    return Alternating(), {"x": torch.randn(ROWS, 6)}, {"x": ("batch", "in")}

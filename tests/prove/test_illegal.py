@@ -63,7 +63,7 @@ def test_rows_at_experts_that_are_cut(program_of: Callable[[str], Program]) -> N
     made = {v.name.value: v for i in function.body() for v in results_of(i)}
     rows = made["relu_at_experts"]
     whole = replace(rows, name=rows.name._replace(version=1), type=replace(rows.type, layout=Layout((REPLICATE,))))
-    for step in (AllGather(("ep",), 128, Cut(0, 1, 2)), AllToAll(("ep",), 64, Cut(0, 1, 2), Cut(1, 1, 2))):
+    for step in (AllGather(("ep",), 128, Cut(0, 1, 2)), AllToAll(("ep",), 64, (Cut(0, 1, 2),), (Cut(1, 1, 2),))):
         spoilt = [*function.sections[0].body, Conversion(rows.name, whole, (step,), ())]
         sections = (replace(function.sections[0], body=tuple(spoilt)), *function.sections[1:])
         found = failures(_with_function(program, replace(function, sections=sections)))

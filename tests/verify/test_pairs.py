@@ -23,6 +23,7 @@ split model by batch into dp
 split model.weights by row into dp
 assign model to gpus
 """
+FEATURES = "mesh gpus(tp = 4)\nsplit model by ffn into tp\nassign model to gpus\n"
 IN_TIME = "mesh gpus(dp = 1)\nsplit model by batch into m = {}\nassign model to gpus\n"
 
 
@@ -33,6 +34,7 @@ IN_TIME = "mesh gpus(dp = 1)\nsplit model by batch into m = {}\nassign model to 
         ("halves", PIPELINE.format("batch_inner1")),
         *((how, DEVICES.format(8)) for how in ("strided", "halves", "groups")),
         ("groups", DEVICES.format(2)),
+        ("alternating", FEATURES),
     ],
 )
 def test_numbers_are_those_of_one_device(how: str, text: str) -> None:

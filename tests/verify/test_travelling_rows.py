@@ -21,6 +21,8 @@ from tests.verify.conftest import HERE, captured
 MIXTURES = HERE.parent / "models" / "mixtures.py"
 PRODUCTS = "let products = model.routed_mm\n"
 SELECTION = 'let experts = model["mixture"] - model["mixture.router"]\n'
+BY_BOTH = "mesh gpus(a = 2, b = 2)\nsplit products by experts into a\nsplit products by experts into b\n"
+BY_BOTH_TURNED = "mesh gpus(a = 2, b = 2)\nsplit products by experts into b\nsplit products by experts into a\n"
 PLANS = {
     "over_data": "mesh gpus(ep = 2)\nsplit products by experts into ep\nsplit model - products by batch into ep\n",
     "on_four": "mesh gpus(ep = 4)\nsplit products by experts into ep\nsplit model - products by batch into ep\n",
@@ -44,6 +46,20 @@ PLANS = {
     "split model - products by batch into a\nsplit model - products by batch into b\n",
     "two_axes_turned": "mesh gpus(a = 2, b = 2)\nsplit products by experts into b\nsplit products by experts into a\n"
     "split model - products by batch into a\nsplit model - products by batch into b\n",
+    "two_axes_folded": BY_BOTH + "split model - products by batch into a\nsplit model - products by seq into b\n",
+    "two_axes_folded_turned": BY_BOTH_TURNED
+    + "split model - products by seq into a\nsplit model - products by batch into b\n",
+    "two_axes_of_ends": BY_BOTH
+    + "split model - products by batch into a\nsplit model - products by seq into b parts [[0, 3], [1, 2]]\n",
+    "two_axes_in_times": "split model by batch into m = 2\n"
+    + BY_BOTH
+    + "split model - products by batch into a\nsplit model - products by seq into b\n",
+    "two_axes_of_tokens": SELECTION
+    + BY_BOTH.replace("products", "experts")
+    + "split model - experts by batch into a\nsplit model - experts by seq into b\n"
+    "split experts by tokens into c = 2\n",
+    "seq_inside": "mesh gpus(ep = 2, tp = 2)\nsplit products by experts into ep\n"
+    "split model - products by seq into ep\nsplit products by ffn into tp where possible\n",
     "own_inside": "mesh gpus(a = 2, b = 2)\nsplit products by experts into a\nsplit products by experts into b\n"
     "split model - products by batch into a\n",
     "own_outside": "mesh gpus(a = 2, b = 2)\nsplit products by experts into b\nsplit products by experts into a\n"
@@ -109,15 +125,24 @@ def test_rows_come_back_as_they_went(model: str, plan: str) -> None:
     assert [type(s) for s in steps if isinstance(s, AllToAll)] == [AllToAll] * 4 * axes  # there and back, and gradients
 
 
-@pytest.mark.parametrize(("plan", "axes"), [("two_axes", [("a", "b")] * 4), ("two_axes_turned", [*"aabbaabb"])])
-def test_many_rows_travel_over_two_axes_at_once(plan: str, axes: list[tuple[str, ...]]) -> None:
-    """If the numbers of devices and of parts agree. One all_to_all over both axes sends fewer bytes than one over each
-    axis, but has more rounds, so few rows travel along one axis after the other."""
+@pytest.mark.thinned(2)
+@pytest.mark.parametrize("plan", ["two_axes", "two_axes_folded_turned", "two_axes_turned", "two_axes_of_ends"])
+def test_many_rows_travel_over_two_axes_at_once(plan: str) -> None:
+    """Wherever each axis cuts them. One all_to_all over both axes sends fewer bytes than one over each axis, but has
+    more rounds, so few rows travel along one axis after the other."""
     loaded, graph = captured(f"{MIXTURES}:many")
     outcome = try_plan(loaded, graph, text_of(plan), Training(2, lr=0.05))
     assert outcome.kind == "equal", outcome.text
     steps = [s for i in moved(compiled("many", plan)) for s in (*i.forward, *i.backward)]
-    assert [s.axes for s in steps] == [tuple(names) for names in axes]
+    assert [s.axes for s in steps] == [("a", "b")] * 4
+
+
+def test_a_folded_token_travels_once() -> None:
+    """A device has a fourth of the tokens, sends them over both axes, and gathers none along either."""
+    found = [c for c in communications(compiled("many", "two_axes_folded")) if "mixture" in c.of]
+    rows = 256 * 256 * 8 * 4 // 4
+    assert {(c.kind, c.over, c.size_bytes) for c in found if c.size_bytes >= rows} == {("all_to_all", ("a", "b"), rows)}
+    assert {c.kind for c in found if c.when != "gradients"} == {"all_to_all"}
 
 
 def test_rows_travel_in_a_pipeline_whose_backward_comes_in_halves() -> None:
@@ -145,6 +170,18 @@ def test_chunks_send_as_much_as_all_tokens_at_once(chunks: str, alike: str) -> N
     assert [(c.of, c.when, c.size_bytes) for c in sent[0]] == [(c.of, c.when, c.size_bytes) for c in sent[1]]
 
 
+def test_folded_rows_of_another_batch() -> None:
+    """Both cuts of the rows are those of training in a step with fewer samples."""
+    text = "mesh gpus(a = 2, b = 2)\n" + 'let experts = model["experts"]\n' + "split experts by experts into a\n"
+    text += "split experts by experts into b\nsplit model - experts by batch into a\n"
+    text += "split model - experts by seq into b\nassign model to gpus\n"
+    training = compile_source(Source("plan.ssp", text), captured("mixtral:tiny")[1], {}, None)
+    assert len(moved(training.program)) == 8
+    for batch in (4, 6):
+        program = compile_resized(training, captured(f"mixtral:tiny,batch={batch}")[1]).program
+        assert len(moved(program)) == 8
+
+
 def test_the_tokens_of_another_batch_are_cut_less() -> None:
     """Six samples are three for each of two devices, which two chunks do not divide."""
     text = "mesh gpus(ep = 2)\n" + 'let experts = model["experts"]\n' + "split experts by experts into ep\n"
@@ -164,6 +201,8 @@ def test_the_tokens_of_another_batch_are_cut_less() -> None:
         ("two", "tokens"),
         ("dropped", "both_around"),
         ("many", "two_axes"),
+        ("many", "two_axes_folded"),
+        ("two", "two_axes_of_ends"),
     ],
 )
 def test_wrong_programs_of_rows_that_travel_are_refuted(model: str, plan: str) -> None:

@@ -17,6 +17,7 @@ from ssdsl.ir.comm import (
     Signal,
     Step,
     Transfer,
+    joined_cuts,
 )
 from ssdsl.ir.layout import Cut, Submesh
 from ssdsl.ir.param import ChunkGrads, CompletionStep, SumTiedGrads
@@ -48,7 +49,7 @@ def _step(step: Step, mark: str) -> str:
         case Exchange():
             where = f"{cut_text(step.source)} for {cut_text(step.target)}{', sums' if step.sums else ''}"
         case AllToAll():
-            where = f"{cut_text(step.target)} for {cut_text(step.source)}"
+            where = " for ".join(map(_cuts_text, (step.target, step.source)))
         case _:
             assert_never(step)
     if step.in_time:
@@ -60,6 +61,11 @@ def cut_text(cut: Cut) -> str:
     """`dim 1`; or `dim 0 in 3` if each of three equal blocks of the axis is cut."""
     regions = f" at {regions_text(cut.at)}" if cut.at is not None else ""
     return f"dim {cut.dim}" + (f" in {cut.outer}" if cut.outer > 1 else "") + regions
+
+
+def _cuts_text(cuts: tuple[Cut, ...]) -> str:
+    """The digits of the axes of an all_to_all: `dim 0 and dim 0 in 2`."""
+    return " and ".join(map(cut_text, joined_cuts(cuts)))
 
 
 def completion_text(step: CompletionStep) -> str:

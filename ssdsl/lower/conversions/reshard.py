@@ -18,7 +18,7 @@ from ssdsl.ir.comm import (
     Step,
     travels,
 )
-from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, cut, is_apart, nests, regions_of
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Cut, Layout, Placement, Shape, Shard, cut, is_apart, nests, regions_of
 from ssdsl.record import Record
 from ssdsl.runtime.layout.regions import Regions, length, pieces
 from ssdsl.text.diagnostic import InternalError
@@ -52,7 +52,7 @@ def reshard(
     >>> reshard(Layout((PARTIAL,)), by_rows, square, axes, 4, links)
     (ReduceScatter(axes=('tp',), elements=128, target=Cut(dim=0, outer=1, count=2, at=None)),)
     >>> reshard(by_rows, by_columns, square, axes, 4, links) == (
-    ...     AllToAll(("tp",), 64, source=Cut(dim=0, outer=1, count=2), target=Cut(dim=1, outer=1, count=2)),
+    ...     AllToAll(("tp",), 64, source=(Cut(dim=0, outer=1, count=2),), target=(Cut(dim=1, outer=1, count=2),)),
     ... )
     True
 
@@ -118,18 +118,13 @@ def _edges(
                 seconds = cost("exchange", found.elements, ranks, *over) if moves else LOCAL_COST
                 yield _Edge(found, layout.replacing_all(over, places), seconds)
 
-    for over in _joint(layout):
-        own, others, ranks = _together(layout, over), _besides(layout, over), math.prod(axes[a][1] for a in over)
-        whole = size(others)
-        for end in (before, after):
-            wanted = _together(end, over)
-            if own is None or wanted is None or own == wanted or not is_apart(own, others, shape):
-                continue
-            if _fits(wanted, (*others, own), shape):
-                cuts = cut(shape, own, (*others, wanted)), cut(shape, wanted, (*others, own))
-                step = AllToAll(tuple(axes[a][0] for a in over), whole // ranks, *cuts)
-                places = tuple(end.places[a] for a in over)
-                yield _Edge(step, layout.replacing_all(over, places), cost("all_to_all", whole, ranks, *over))
+    for over, have, want in _all_moving(layout, before, after):
+        others, ranks = _besides(layout, over), math.prod(axes[a][1] for a in over)
+        if _fit((*have, *want), others, shape):  # the digits before and after can all be fixed at once
+            whole, cuts = size(others), (_in_turn(shape, *order, others) for order in ((have, want), (want, have)))
+            # the cost of an all_to_all is by the whole tensor, its payload by a device's part (cluster/link.py)
+            step = AllToAll(tuple(axes[a][0] for a in over), whole // ranks, *cuts)
+            yield _Edge(step, layout.replacing_all(over, want), cost("all_to_all", whole, ranks, *over))
 
     for a, place in enumerate(layout.places):
         name, ranks = axes[a]
@@ -147,12 +142,6 @@ def _edges(
         if isinstance(place, Shard) and is_apart(place, others, shape):
             step = AllGather((name,), whole, cut(shape, place, others))
             yield _Edge(step, layout.replacing(a, REPLICATE), cost("all_gather", whole, ranks, a))
-            for target in targets:
-                # the cost of an all_to_all is by the whole tensor, its payload by a device's part (cluster/link.py)
-                if target.at is None and _fits(target, (*others, place), shape):  # both digits can be fixed at once
-                    source_cut = cut(shape, place, (*others, target))
-                    step = AllToAll((name,), whole // ranks, source_cut, cut(shape, target, (*others, place)))
-                    yield _Edge(step, layout.replacing(a, target), cost("all_to_all", whole, ranks, a))
         if isinstance(place, Shard):
             continue
         for target in targets:
@@ -173,33 +162,28 @@ def _with_regions(*layouts: Layout) -> Iterable[tuple[tuple[int, ...], int]]:
     return dict.fromkeys((layout.axes_of(s), s.factor) for layout in layouts for s in layout.shards() if s.at)
 
 
-def _joint(layout: Layout) -> Iterator[tuple[int, ...]]:
-    """Yields the groups of several axes whose plain digits are together one digit."""
-    cutting = [a for a, p in enumerate(layout.places) if isinstance(p, Shard) and p.at is None]
-    groups = (over for n in range(2, len(cutting) + 1) for over in itertools.combinations(cutting, n))
-    yield from (over for over in groups if _together(layout, over) is not None)
+def _all_moving(
+    layout: Layout, before: Layout, after: Layout
+) -> Iterator[tuple[tuple[int, ...], tuple[Shard, ...], tuple[Shard, ...]]]:
+    """Yields the groups of axes that each have another plain digit at one of the two ends, with their digits here and
+    there."""
+    for end in dict.fromkeys((before, after)):
+        moving = [
+            (a, here, there)
+            for a, (here, there) in enumerate(zip(layout.places, end.places, strict=True))
+            if isinstance(here, Shard) and isinstance(there, Shard) and here != there and here.at is there.at is None
+        ]
+        for count in range(1, len(moving) + 1):
+            for group in itertools.combinations(moving, count):
+                over, have, want = zip(*group, strict=True)
+                yield over, have, want
 
 
-def _together(layout: Layout, over: tuple[int, ...]) -> Shard | None:
-    """The digit of the devices along several axes, numbered with the last axis innermost; None if they have none.
-
-    >>> _together(Layout((Shard(0, 4, 2), Shard(0, 2, 2))), (0, 1))  # 8 = a 2 · b 2 · 2
-    Shard(factor=0, stride=2, parts=4, at=None)
-    >>> _together(Layout((Shard(0, 2, 2), Shard(0, 4, 2))), (0, 1)) is None  # b · a
-    True
-    """
-    found: Shard | None = None
-    for axis in reversed(over):
-        place = layout.places[axis]
-        if not isinstance(place, Shard) or place.at is not None:
-            return None
-        if found is None:
-            found = place
-        elif place.factor == found.factor and place.stride == found.stride * found.parts:
-            found = Shard(found.factor, found.stride, found.parts * place.parts)
-        else:
-            return None
-    return found
+def _in_turn(
+    shape: Shape, digits: tuple[Shard, ...], also: tuple[Shard, ...], others: tuple[Shard, ...]
+) -> tuple[Cut, ...]:
+    """The place of each digit in a tensor that has one value of each of the others, and of the digits before it."""
+    return tuple(cut(shape, digit, (*others, *also, *digits[:n])) for n, digit in enumerate(digits))
 
 
 def _along(layout: Layout, over: tuple[int, ...], factor: int | None = None) -> tuple[Placement, ...] | None:
@@ -289,5 +273,14 @@ def most_received(have: Regions, need: Regions, *, sums: bool) -> int:
 
 
 def _fits(shard: Shard, others: tuple[Shard, ...], shape: Shape) -> bool:
-    same = tuple(s for s in others if s.factor == shard.factor)
-    return nests((*same, shard), shape.factors[shard.factor]) and is_apart(shard, others, shape)
+    return _fit((shard,), others, shape)
+
+
+def _fit(shards: tuple[Shard, ...], others: tuple[Shard, ...], shape: Shape) -> bool:
+    """Whether a part can have values of all these digits beside others, each with one place in all parts."""
+    every = (*others, *shards)
+    return all(
+        nests(tuple(s for s in every if s.factor == shard.factor), shape.factors[shard.factor])
+        and is_apart(shard, others, shape)
+        for shard in shards
+    )

@@ -31,7 +31,9 @@ def divide_dims(lowering: Lowering) -> Lowering:
             outer |= {one: outer.get(one, parts) for one in group}
     if not outer:
         return lowering
-    pairs = {cls: (_new(plan.graph) + 2 * n, _new(plan.graph) + 2 * n + 1) for n, cls in enumerate(outer)}
+    pairs = {
+        cls: (unused_class(plan.graph) + 2 * n, unused_class(plan.graph) + 2 * n + 1) for n, cls in enumerate(outer)
+    }
     records = {
         name: replace(
             record,
@@ -131,7 +133,7 @@ def _within(at: Regions, size: int) -> Regions | None:
 # -- divided dimensions ------------------------------------------------------------------------------------------------
 
 
-def _new(graph: Graph) -> int:
+def unused_class(graph: Graph) -> int:
     """A number that no class of dimensions has, nor any above it."""
     return 1 + max([*graph.dim_names, *(d.cls for o in graph.operators for d in o.dims)], default=0)
 

@@ -117,9 +117,8 @@ def place_in(operator: Operator, split: OpSplit, operand: Operand) -> Placement 
     dims = dims_of(operand)
     if (dim := next((d for d in split.dims if d in dims), None)) is not None:
         factor, size = dims.index(dim), operator.dims[dim].size
-        if split.at is not None:
-            return regions(factor, size, split.at)
-        return Shard(factor, split.stride, split.parts)
+        stride, at = split.in_dim([d.size for d in operator.dims], dim)
+        return Shard(factor, stride, split.parts) if at is None else regions(factor, size, at)
     for dim, at in windows_on(operator, split):
         if dim in dims:
             return regions(dims.index(dim), operator.dims[dim].size, at)

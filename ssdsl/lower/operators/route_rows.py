@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.operators.divide_dims import unused_class
 from ssdsl.lower.operators.row_regions import ROUTED, ExpertRegion, experts_of, regions_of
 from ssdsl.lower.operators.travelling_rows import with_travelling_rows
 from ssdsl.model.graph import Dim, Operand, Operator, Origin, Ref, Stage, Value, rename_refs
@@ -63,6 +64,7 @@ class _Rewriting:
     moved: dict[tuple[str, str], str] = field(default_factory=dict)  # ids, a value -> its rows with their experts
     own: dict[str, str] = field(default_factory=dict)  # ids -> the numbers of a part's own experts
     counts: dict[str, str] = field(default_factory=dict)  # ids -> the number of rows of each expert
+    divided: dict[str, int] = field(default_factory=dict)  # ids -> the class of the numbers of parts of rows
     values: dict[str, Value] = field(init=False)
     storages: dict[str, Storage] = field(init=False)
     names: dict[int, str] = field(init=False)
@@ -193,7 +195,9 @@ class _Rewriting:
     ) -> tuple[list[Dim], tuple[int, ...]]:
         """The dimensions of rows with their experts: experts, the kept ones, slots; and the axis made of them."""
         kept = [operator.dims[d] for d in rows[: region.kept]]
-        slots = math.prod(operator.dims[d].size for d in rows[region.kept :]) // region.experts.size
+        slots = math.prod(operator.dims[d].size for d in rows[region.kept :]) // region.parts // region.experts.size
+        if region.parts > 1:
+            kept.append(self._number_of_part(operator.dims[rows[region.kept]], region))
         dims = [replace(region.experts, fixed=""), *kept, Dim("slots", slots, self._slots(region), BALANCED)]
         return dims, tuple(range(len(dims)))
 
@@ -202,6 +206,12 @@ class _Rewriting:
         number = -1 - self.regions.index(region)
         self.names.setdefault(number, "slots")
         return number
+
+    def _number_of_part(self, divided: Dim, region: ExpertRegion) -> Dim:
+        """The dimension of the numbers of the parts of a divided one, which the model does not have by itself."""
+        cls = self.divided.setdefault(region.ids, unused_class(self.source.graph) + len(self.divided))
+        self.names.setdefault(cls, divided.name)
+        return Dim(divided.name, region.parts, cls)
 
     def _others(
         self, operator: Operator, rows: tuple[int, ...], number: dict[int, int], region: ExpertRegion
@@ -259,7 +269,8 @@ class _Rewriting:
         given = Operand(self.moved[region.ids, operand.value], there) if gathers else Operand(operand.value, here)
         made = Operand(operand.value, here) if gathers else Operand(name, there)
         inputs, others = (given, ids, own), self._others(beside, rows, number, region)
-        self._append(name, kind, args, beside, inputs, made, dims, (*region.outside, *others))
+        indices = (*self._outside(region, rows, number, gathers=gathers), *others)
+        self._append(name, kind, args, beside, inputs, made, dims, indices)
 
     def _counted(self, beside: Operator, region: ExpertRegion) -> None:
         """Adds the `count_rows` of a region: the number of rows of each expert, cut as rows are before they travel."""
@@ -267,10 +278,11 @@ class _Rewriting:
         dims, at_experts, number = self._around(beside, region)
         ids, own = (tuple(number[d] for d in rows),), ((0,),)
         made = Operand(name, (at_experts[:-1],))
-        each = math.prod(beside.dims[d].size for d in rows[region.kept :])
+        each = math.prod(beside.dims[d].size for d in rows[region.kept :]) // region.parts
         args = (TARGETS["count_rows"], Ref(region.ids), Ref(self.own[region.ids]), each)
         inputs = (Operand(region.ids, ids), Operand(self.own[region.ids], own))
-        self._append(name, "count_rows", args, beside, inputs, made, dims, region.outside)
+        indices = self._outside(region, rows, number, gathers=False)
+        self._append(name, "count_rows", args, beside, inputs, made, dims, indices)
         self._make(_value(self.operators[-1], made, "int64", learns=False))
         self.counts[region.ids] = name
 
@@ -280,10 +292,19 @@ class _Rewriting:
         rows = region.operators[beside.name]
         dims, at_experts = self._dims(beside, rows, region)
         number = {d: 1 + at for at, d in enumerate(rows[: region.kept])}
-        for d in rows[region.kept :]:
+        for at, d in enumerate(rows[region.kept :]):
             number[d] = len(dims)
-            dims.append(replace(beside.dims[d], fixed=BALANCED))
+            dims.append(beside.dims[d] if at == 0 and region.parts > 1 else replace(beside.dims[d], fixed=BALANCED))
         return dims, at_experts, number
+
+    def _outside(
+        self, region: ExpertRegion, rows: tuple[int, ...], number: dict[int, int], *, gathers: bool
+    ) -> tuple[Index, ...]:
+        """The indices of an operator that brings rows to their experts, or back. Those of a divided dimension cut it in
+        its place as the numbers of its parts at the experts; `dim` is the one of the result."""
+        at_experts = 1 + region.kept
+        (here, there) = (number[rows[region.kept]], at_experts) if gathers else (at_experts, number[rows[region.kept]])
+        return tuple(replace(i, dim=here, also=there) if i.dim == at_experts else i for i in region.outside)
 
     def _append(
         self,

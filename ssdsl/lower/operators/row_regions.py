@@ -1,7 +1,7 @@
 """Finds regions whose rows can lie with their experts, and the indices that cut the rows inside and around them."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from ssdsl.ir.layout import Submesh
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Stage
@@ -17,15 +17,17 @@ Cut = tuple[str, int, Regions | None]  # an index, without the dimension
 class ExpertRegion(Record):
     """Products of experts that read the experts of their rows from one value, `ids`, and the operators between them.
 
-    The `kept` outer dimensions of the rows stay dimensions of the rows of an expert; the others become slots. `inside`
-    are the indices of the region's operators, `outside` those of the operators that bring rows to their experts and
-    back; they differ where rows travel. In both, dimension 0 is the experts', and the kept ones follow.
+    The `kept` outer dimensions of the rows stay dimensions of the rows of an expert, and of the next one the number of
+    its part, of `parts` that are as large; the others become slots. `inside` are the indices of the region's operators,
+    `outside` those of the operators that bring rows to their experts and back; they differ where rows travel. In both,
+    dimension 0 is the experts', and those of the rows follow.
     """
 
     ids: str
     experts: Dim
     operators: dict[str, tuple[int, ...]]  # each with the dimensions of its rows
     kept: int
+    parts: int
     inside: tuple[Index, ...]
     outside: tuple[Index, ...]
 
@@ -33,6 +35,42 @@ class ExpertRegion(Record):
     def names(self) -> set[str]:
         """The names of the indices that cut experts."""
         return {i.name for i in self.inside if i.dim == 0}
+
+    def cut_by(self, inside: Iterable[Index], outside: Iterable[Index], sizes: Sequence[int]) -> "ExpertRegion | None":
+        """The region with other indices, for rows of these sizes; None if not all of them cut what stays a dimension of
+        the rows of an expert."""
+        inside, outside = tuple(inside), tuple(outside)
+        parts = {i.dim - 1: 1 for i in (*inside, *outside) if i.dim}
+        for place in parts:
+            within, around = ([i for i in side if i.dim == 1 + place] for side in (inside, outside))
+            are_equal = len(around) == 1 and len({*(around[0].sizes or (0,))}) == 1  # as many rows in each part
+            is_plain = all(i.at is None for i in around)
+            fits = all(i.at is None for i in within) and (is_plain or are_equal)
+            parts[place] = math.prod(i.count * i.outside for i in around) if fits else sizes[place]
+        apart = {i.dim - 1 for i in outside if i.at is not None and i not in inside}
+        if (stays := _staying(sizes, parts, self.experts.size, apart)) is None:
+            return None
+        return replace(self, inside=inside, outside=outside, kept=stays[0], parts=stays[1])
+
+
+def _staying(
+    sizes: Sequence[int], parts: Mapping[int, int], experts: int, apart: Set[int] = frozenset()
+) -> tuple[int, int] | None:
+    """How many outer dimensions of rows can stay, and into how many parts the next one is divided, so that all that
+    `parts` says is cut stays, and the rows behind it are a multiple of the number of experts: slots are of equal size.
+    Dimensions that are cut `apart`, into parts that are no runs, can only be divided: their parts have numbers.
+
+    >>> _staying((8, 16, 2), {0: 4}, 4), _staying((8, 16, 2), {0: 2, 1: 2}, 4), _staying((8, 16, 2), {1: 16}, 4)
+    ((1, 1), (1, 2), None)
+    """
+    whole = max((k for k in range(len(sizes)) if math.prod(sizes[k:]) % experts == 0), default=0)
+    last = max(parts, default=-1)
+    if math.prod(sizes[whole:]) % experts or apart - {last}:
+        return None
+    if last < whole and not apart:
+        return whole, 1
+    each, rest = divmod(sizes[last], parts[last])
+    return None if rest or each * math.prod(sizes[last + 1 :]) % experts else (last, parts[last])
 
 
 def regions_of(plan: Plan) -> Iterator[ExpertRegion]:
@@ -71,15 +109,11 @@ def _region(plan: Plan, products: list[Operator]) -> ExpertRegion | None:
         kept = [cut for cut in _cuts(plan, operator, here) if cut[0][0] not in names]
         if not fits or not is_beside(plan, operator, first) or kept != rows_cut:
             return None
-    # slots of equal size: the dimensions behind the kept ones together are a multiple of the number of experts
-    number = first.dims[experts].size
-    fitting = [k for k in range(len(sizes)) if math.prod(sizes[k:]) % number == 0]
-    if not fitting or any(at >= max(fitting) for _, at in rows_cut):
-        return None
     place = {experts: 0} | {d: 1 + at for at, d in enumerate(of_first)}
     indices = tuple(replace(i, dim=place[i.dim]) for i in plan.of(first.name).indices if i.dim in place)
     found = {name: here for name, here in rows.items() if here is not None}
-    return ExpertRegion(first.inputs[2].value, first.dims[experts], found, max(fitting), indices, indices)
+    region = ExpertRegion(first.inputs[2].value, first.dims[experts], found, 0, 1, indices, indices)
+    return region.cut_by(indices, indices, sizes)
 
 
 def experts_of(product: Operator) -> int:

@@ -7,7 +7,7 @@ another one; the same holds behind the region.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ssdsl.lower.errors import TokensLeft
@@ -20,18 +20,20 @@ from ssdsl.text.diagnostic import PlanError
 
 def with_travelling_rows(plan: Plan, region: ExpertRegion) -> tuple[Plan, ExpertRegion]:
     """The plan with the operators around a region cut as its rows are, and the region with the indices of rows that
-    travel. Both are unchanged where no devices cut both rows and experts."""
+    travel. Both are unchanged where no devices cut both rows and experts. Each dimension of the rows may be cut by some
+    of the experts' indices: batch by a, seq by b, experts by both."""
     first = next(o for o in plan.graph.operators if o.name in region.operators)
-    for at, dim in enumerate(region.operators[first.name][: region.kept]):
-        around = _Around(plan, region, first, first.dims[dim].cls)
+    rows, left = region.operators[first.name], region.names
+    for at, dim in enumerate(rows):
+        around = _Around(plan, region, first, first.dims[dim].cls, frozenset(left))
         cut = around.cut_of(first.inputs[0].value)
         if cut == ():  # rows that are an input of the model: a device can be given any part of them
             cut = around.cut_of(region.ids)
-        changed = _meeting(region, 1 + at, cut) if cut else None
+        changed = _meeting(region, 1 + at, cut, left, [first.dims[d].size for d in rows]) if cut else None
         if cut and changed is not None:
             _check_parts(cut, first.dims[dim])
             around.spread(cut)
-            return plan.cutting(around.indices(cut)), changed
+            plan, region, left = plan.cutting(around.indices(cut)), changed, left - {i.name for i in cut}
     return plan, region
 
 
@@ -45,21 +47,28 @@ def _check_parts(cut: tuple[Index, ...], dim: Dim) -> None:
         held //= index.count
 
 
-def _meeting(region: ExpertRegion, dim: int, cut: tuple[Index, ...]) -> ExpertRegion | None:
-    """The region with `cut` as the outer indices of its rows. None if none of them also cuts experts, if the inner ones
-    are not in the same order, or if parts are unequal."""
+def _meeting(
+    region: ExpertRegion, dim: int, cut: tuple[Index, ...], left: set[str], sizes: Sequence[int]
+) -> ExpertRegion | None:
+    """The region with `cut` as the outer indices of a dimension of its rows, which are of these sizes. `left` are the
+    experts' indices that cut no dimension yet. None if none of them is in `cut`, if the inner ones are not in the same
+    order, or if parts are unequal."""
     own = [i for i in region.inside if i.dim == dim]
-    shared = {i.name for i in cut} & region.names
+    shared = {i.name for i in cut} & left
     of_experts = [i for i in region.inside if i.dim == 0]
-    if not shared or any(i.at is not None and not i.within for i in (*cut, *own, *of_experts)):
+    apart = [i for i in cut if i.at is not None and not i.within]  # such as a chunk from either end of a sequence
+    if (
+        not shared
+        or len(cut) > 1 < 1 + len(apart)
+        or any(i.at is not None and not i.within for i in (*own, *of_experts))
+    ):
         return None
     if [(i.name, i.count) for i in cut if i.name in {o.name for o in own}] != [(i.name, i.count) for i in own]:
         return None
-    others = [i for i in region.inside if i.dim not in (0, dim)]
-    inside = [*of_experts, *others, *_chosen(cut, {i.name for i in own}, dim)]
-    outside = [*_chosen(of_experts, region.names - shared, 0), *others]
+    inside = [*(i for i in region.inside if i.dim != dim), *_chosen(cut, {i.name for i in own}, dim)]
+    outside = [*_chosen(of_experts, left - shared, 0), *(i for i in region.outside if i.dim not in (0, dim))]
     outside += _chosen(cut, shared | {i.name for i in own}, dim)
-    return replace(region, inside=tuple(inside), outside=tuple(outside))
+    return region.cut_by(inside, outside, sizes)
 
 
 def _chosen(indices: tuple[Index, ...] | list[Index], names: set[str], dim: int) -> Iterator[Index]:
@@ -76,13 +85,15 @@ def _chosen(indices: tuple[Index, ...] | list[Index], names: set[str], dim: int)
 
 @dataclass(slots=True)
 class _Around:
-    """The operators around a region, seen along one dimension of its rows, of class `cls`. `spreading` collects those
-    that the plan leaves whole along the devices of the experts, and that will be cut as the rows are."""
+    """The operators around a region, seen along one dimension of its rows, of class `cls`. `names` are the experts'
+    indices that may cut it. `spreading` collects the operators that the plan leaves whole along their devices, and that
+    will be cut as the rows are."""
 
     plan: Plan
     region: ExpertRegion
     first: Operator
     cls: int
+    names: frozenset[str]
     spreading: dict[str, Operator] = field(default_factory=dict)
 
     def cut_of(self, value: str) -> tuple[Index, ...] | None:
@@ -122,7 +133,7 @@ class _Around:
     def indices(self, cut: tuple[Index, ...]) -> dict[str, tuple[Index, ...]]:
         """The new indices of the operators in `spreading`, by name."""
         found = {}
-        shared = {i.name for i in cut} & self.region.names
+        shared = {i.name for i in cut} & self.names
         for operator in self.spreading.values():
             own = self.plan.of(operator.name).indices
             (dim,) = self._dims(operator)
@@ -164,7 +175,7 @@ class _Around:
         """Whether the plan cuts the rows of an operator along devices of the experts."""
         dims = self._dims(operator)
         indices = self.plan.of(operator.name).indices
-        return len(dims) == 1 and any(i.name in self.region.names for i in indices if i.dim in dims)
+        return len(dims) == 1 and any(i.name in self.names for i in indices if i.dim in dims)
 
     def _works_on_rows(self, operator: Operator) -> bool:
         """Whether an operator works on each row by itself, without weights, has the rows in all its results, and runs
@@ -177,7 +188,7 @@ class _Around:
             return False
         if any(graph.values[i.value].origin is Origin.WEIGHT for i in operator.inputs):
             return False
-        if any(i.name in self.region.names for i in self.plan.of(operator.name).indices):
+        if any(i.name in self.names for i in self.plan.of(operator.name).indices):
             return False
         return all(o.carries(dims[0]) for o in operator.outputs)
 

@@ -7,9 +7,9 @@ Slices of fused projections become parts of an axis made of two: `qkv[..., :n]`,
 `qkv[..., 2 * n :]` are three parts of an axis of 3 n elements. As a reshape and `select`, the axis of the weight is
 [3, heads, head_dim], as in models that reshape it themselves, and the heads can be split. Every n-th row of a batch,
 `x[0::2]` and `x[1::2]` for the two answers of each question, is a position of an axis that is made of two, too: a part
-with whole pairs has both. Each buffer that the forward
-changes gets an operator that makes its new value: a program writes a buffer where that is computed, and the value
-counts from the next step on.
+with whole pairs has both. So is every n-th feature: the gate and the input of gpt-oss's experts alternate. Each buffer
+that the forward changes gets an operator that makes its new value: a program writes a buffer where that is computed,
+and the value counts from the next step on.
 """
 
 import math
@@ -126,17 +126,21 @@ def take_apart(capture: Capture) -> list[CapturedCall]:
 
 
 def _strided(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
-    """The calls for a slice along the first axis that takes one position of each `step`."""
+    """The calls for a slice that takes one position of each `step` of the first or the last axis. An axis between them,
+    such as a sequence, may be one along which attention sees what is in front: it has to remain one dimension."""
     if call.target.name() != "aten::slice.Tensor" or not (shape := capture.tensors[call.refs()[0]].shape):
         return [call]
+    at = call.argument("dim") % len(shape)
+    if at not in (0, len(shape) - 1):
+        return [call]
+    size = shape[at]
     start, end, step = (call.argument(name) for name in ("start", "end", "step"))
-    start, end = (n + shape[0] if n < 0 else n for n in (start or 0, shape[0] if end is None else end))
-    is_all = step > 1 and shape[0] % step == 0 and 0 <= start < step and end > shape[0] - step + start
-    if call.argument("dim") % len(shape) != 0 or not is_all:
+    start, end = (n + size if n < 0 else n for n in (start or 0, size if end is None else end))
+    if step == 1 or size % step or not 0 <= start < step or end <= size - step + start:
         return [call]
 
     def nth(x: torch.Tensor, *_: object) -> torch.Tensor:
-        return x.reshape(x.shape[0] // step, step, *x.shape[1:]).select(1, start)
+        return x.reshape(*x.shape[:at], size // step, step, *x.shape[at + 1 :]).select(at + 1, start)
 
     return inline(nth, call, capture)
 

@@ -23,6 +23,7 @@ from ssdsl.model.graph import Operand, Operator, Ref
 from ssdsl.model.ops.rows import is_linear as registry_is_linear
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.types.local import Digit, Factors, Local, Regions, are_all, free, in_parts, on_axes
+from ssdsl.prove.types.rows import AT_EXPERTS, in_both_orders
 from ssdsl.prove.types.windows import windows_of
 from ssdsl.record import Record, replace
 
@@ -149,14 +150,20 @@ def part_of(
 
 class _Cut(Record):
     """A split by its digit. `windows` are the dimensions that are windowed on the split one, each with the regions that
-    the parts need. `counts` are the devices along each axis, where several together are the coordinate."""
+    the parts need. `also` is another dimension, with its digit. `counts` are the devices along each axis, where several
+    together are the coordinate."""
 
     coordinate: Coordinate
     dim: int
     digit: Digit
     windows: tuple[tuple[int, Regions], ...]
-    also: int | None = None
+    also: tuple[int, Digit] | None = None
     counts: tuple[int, ...] = ()
+
+    @property
+    def digits(self) -> tuple[tuple[int, Digit], ...]:
+        """The dimensions that are cut, each with its digit."""
+        return ((self.dim, self.digit), *([] if self.also is None else [self.also]))
 
     @property
     def coordinates(self) -> tuple[Coordinate, ...]:
@@ -168,11 +175,16 @@ def _cut(operator: Operator, split: Split, sizes: Mapping[str, int]) -> _Cut:
     if split.at is not None and split.stride != 1:
         raise Wrong(Rule.NEST, "parts of the whole dimension", split)
     digit = Digit(0, split.stride, split.parts, split.at)
-    if split.also is not None:
+    also: tuple[int, Digit] | None = None
+    if split.also is not None and operator.target in AT_EXPERTS:
+        digit, other = in_both_orders(operator, split)
+        also = split.also, other
+    elif split.also is not None:
         _check_together(operator, split)
+        also = split.also, digit
     names = split.coordinate.names if isinstance(split.coordinate, Axis) else ()
     counts = tuple(sizes[name] for name in names)
-    return _Cut(split.coordinate, split.dim, digit, windows_of(operator, split), split.also, counts)
+    return _Cut(split.coordinate, split.dim, digit, windows_of(operator, split), also, counts)
 
 
 def _check_together(operator: Operator, split: Split) -> None:
@@ -227,14 +239,15 @@ def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> Operato
 
 
 def _check_cuts(signature: _Signature, cuts: list[_Cut]) -> None:
-    for cut, dim in ((c, d) for c in cuts for d in (c.dim, c.also) if d is not None):
+    every = [(c, dim, digit) for c in cuts for dim, digit in c.digits]
+    for cut, dim, _ in every:
         if not 0 <= dim < len(signature.dims) or signature.dims[dim].fixed:
             raise Wrong(Rule.FIXED, "a dimension that can be split", f"dimension {dim}")
         if signature.dims[dim].combined and not (isinstance(cut.coordinate, Axis) and signature.combines):
             raise Wrong(Rule.COMBINED, "parts on devices, and a kernel that combines them", cut.coordinate.name)
-    for dim in {d for c in cuts for d in (c.dim, c.also) if d is not None}:
-        digits = frozenset(c.digit for c in cuts if dim in (c.dim, c.also))
-        if len(digits) != sum(dim in (c.dim, c.also) for c in cuts):
+    for dim in {dim for _, dim, _ in every}:
+        digits = frozenset(digit for _, d, digit in every if d == dim)
+        if len(digits) != sum(d == dim for _, d, _ in every):
             raise Wrong(Rule.NEST, "each digit once", f"dimension {dim}")
         size = signature.dims[dim].size
         free(((size,),), digits)
@@ -267,9 +280,9 @@ def _digit(signature: _Signature, cut: _Cut, axes: tuple[tuple[int, ...], ...]) 
     dims = [d for axis in axes for d in axis]
     if dims.count(cut.dim) > 1:
         raise Wrong(Rule.FIXED, "a dimension that a tensor has once", f"dimension {cut.dim}")
-    for dim in (cut.dim, cut.also):
+    for dim, digit in cut.digits:
         if dim in dims:
-            return replace(cut.digit, factor=dims.index(dim))
+            return replace(digit, factor=dims.index(dim))
     for dim, at in cut.windows:
         if dim in dims:
             return in_parts(dims.index(dim), signature.dims[dim].size, at)

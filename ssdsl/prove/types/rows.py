@@ -7,11 +7,42 @@ class. Only `count_rows` of the same experts gives the number of these rows.
 from collections.abc import Mapping
 
 from ssdsl.ir.comm import AllToAll, Step, cuts_of
-from ssdsl.ir.function import Conversion
+from ssdsl.ir.function import Conversion, Split
 from ssdsl.ir.value import Name
-from ssdsl.model.graph import Graph
+from ssdsl.model.graph import Graph, Operator
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.types.local import Local
+from ssdsl.prove.types.local import Digit, Local
+
+AT_EXPERTS = {"ssdsl::dispatch": 1, "ssdsl::combine": 1, "ssdsl::count_rows": 0}  # with the operand of the experts
+
+
+def in_both_orders(operator: Operator, split: Split) -> tuple[Digit, Digit]:
+    """The digits of the two dimensions of a split, of which one numbers parts of the rows at the experts, and the other
+    has the positions of the rows in their places.
+
+    Rows [batch 8, seq 16, top 2] that are sorted by expert as [experts 4, batch 8, part 2, slots 4] are the rows of two
+    halves of `seq`: digit 1 of the parts is digit 8 of `seq`. Raises Wrong unless the axes are alike in front of both,
+    and all parts have as many rows.
+    """
+    places = operator.inputs[AT_EXPERTS[operator.target]].axes[0]
+    sorted_ = operator.inputs[0] if operator.target == "ssdsl::combine" else operator.outputs[0]
+    _, *kept = sorted_.axes[0]
+    number, here = split.dims if split.dim in kept else split.dims[::-1]
+    outer = kept.index(number) if number in kept else len(kept)
+    parts, positions = operator.dims[number].size, operator.dims[here].size
+    each, rest = divmod(positions, parts)
+    if places[: outer + 1] != (*kept[:outer], here) or rest:
+        raise Wrong(Rule.TWO_SPLITS, "parts of the rows behind equal dimensions in both orders", split)
+    if split.at is not None:
+        of_rows, of_parts = Digit(0, 1, split.parts, split.at), Digit(0, 1, split.parts)
+        if {*of_rows.counts} != {each} or split.parts != parts:
+            raise Wrong(Rule.TWO_SPLITS, f"{parts} parts of {each} rows each", split)
+    else:
+        stride = split.stride if split.dim == number else split.stride // each
+        of_rows, of_parts = Digit(0, stride * each, split.parts), Digit(0, stride, split.parts)
+        if split.dim == here and of_rows.stride != split.stride:
+            raise Wrong(Rule.TWO_SPLITS, f"a digit of parts of {each} rows", split)
+    return (of_parts, of_rows) if split.dim == number else (of_rows, of_parts)
 
 
 def check_apart(graph: Graph, value: str, dim: int = 0) -> None:

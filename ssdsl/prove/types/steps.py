@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import assert_never
 
@@ -68,12 +67,7 @@ def _after(step: Step, local: Local, shape: Factors, sizes: dict[str, int], *, i
             result = _narrowed(step, over, tuple(sizes[a] for a in step.axes), local, shape)
             _payload(step, shape, local)
         case AllToAll():
-            counts = tuple(sizes[a] for a in step.axes)
-            digit = _joined([local.part(axis, Rule.STEP) for axis in over])
-            result, new = local, _cut_out(step.target, math.prod(counts), local, shape)
-            for axis, own in zip(over, _divided(new, counts), strict=True):
-                result = result.freeing(axis).fixing(axis, own)
-            _is_there(digit, result, shape, step.source)
+            result = _transposed(step, over, tuple(sizes[a] for a in step.axes), local, shape)
             _payload(step, shape, local)
         case Exchange():
             result = _exchanged(step, over, tuple(sizes[a] for a in step.axes), local, shape, is_gradient=is_gradient)
@@ -164,25 +158,25 @@ def _regions(place: Cut, parts: int, local: Local, shape: Factors) -> tuple[Digi
     return digit, [covered(runs) for runs in digit.at]
 
 
-def _joined(digits: Sequence[Digit]) -> Digit:
-    """The digit of the devices of several axes, numbered with the last axis innermost. Raises Wrong if their digits are
-    not one."""
-    *outer, found = digits
-    for digit in reversed(outer):
-        if (digit.factor, digit.stride) != (found.factor, found.stride * found.parts) or digit.at or found.at:
-            raise Wrong(Rule.STEP, "parts that are one digit of all axes", f"{digit} and {found}")
-        found = Digit(found.factor, found.stride, found.parts * digit.parts)
-    return found
-
-
-def _divided(digit: Digit, counts: tuple[int, ...]) -> Iterator[Digit]:
-    """The digit of each of several axes, the last one innermost, in place of one digit of all of them. Raises Wrong for
-    regions."""
-    if len(counts) > 1 and digit.at is not None:
-        raise Wrong(Rule.CUT, "equal parts", digit)
-    for number, count in enumerate(counts):
-        inner = math.prod(counts[number + 1 :])
-        yield digit if len(counts) == 1 else Digit(digit.factor, digit.stride * inner, count)
+def _transposed(step: AllToAll, over: Over, counts: tuple[int, ...], local: Local, shape: Factors) -> Local:
+    """The type after an all_to_all: along each axis another digit. All digits before and after are fixed at once in
+    what one device sends another."""
+    if not len(over) == len(step.source) == len(step.target):
+        raise Wrong(Rule.STEP, "a digit before and after, along each axis", step)
+    block = result = local  # `block` is what goes from one device to another
+    for axis in over:
+        result = result.freeing(axis)
+    for axis, count, place in zip(over, counts, step.target, strict=True):
+        new = _cut_out(place, count, block, shape)
+        if new.at is not None and len(over) > 1:
+            raise Wrong(Rule.CUT, "equal parts", new)
+        block, result = block.fixing(axis, new), result.fixing(axis, new)
+    joined = result
+    for axis, place in zip(over, step.source, strict=True):
+        digit = local.part(axis, Rule.STEP)
+        _is_there(digit, joined, shape, place)
+        joined = joined.fixing(axis, digit)
+    return result
 
 
 def _one(over: Over) -> Coordinate:

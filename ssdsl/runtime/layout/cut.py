@@ -20,6 +20,7 @@ import torch
 
 from .regions import Regions, Runs, parts_of
 
+Digit = tuple[int, int, int]  # dim, outer, the number of parts
 Take = tuple[int, int, int | Regions, int]  # dim, outer, the number of equal parts or the regions, which of them
 
 
@@ -140,6 +141,33 @@ def merge_blocks(parts: torch.Tensor, dim: int, outer: int) -> torch.Tensor:
     """The inverse of `split_blocks`: [count, ..., outer * rest, ...] -> [..., outer * count * rest, ...]."""
     blocks: torch.Tensor = parts.unflatten(dim + 1, (outer, -1))  # type: ignore[no-untyped-call]
     return blocks.movedim(0, dim + 1).flatten(dim, dim + 2)
+
+
+def split_digits(x: torch.Tensor, digits: Sequence[Digit]) -> torch.Tensor:
+    """The parts by several digits along a new first axis, contiguous. The place of a digit is that in a part by those
+    before it; the last digit counts innermost in the new axis.
+
+    >>> split_digits(torch.arange(8).view(2, 4), [(0, 1, 2), (1, 2, 2)]).tolist()
+    [[[0, 2]], [[1, 3]], [[4, 6]], [[5, 7]]]
+    """
+    parts = x
+    for number, (dim, outer, count) in enumerate(digits):
+        parts = split_blocks(parts, dim + (number > 0), outer, count)
+        parts = parts.transpose(0, 1).flatten(0, 1) if number else parts
+    return parts.contiguous()
+
+
+def merge_digits(parts: torch.Tensor, digits: Sequence[Digit]) -> torch.Tensor:
+    """The inverse of `split_digits`.
+
+    >>> digits = [(0, 1, 2), (1, 2, 2)]
+    >>> merge_digits(split_digits(torch.arange(8).view(2, 4), digits), digits).tolist()
+    [[0, 1, 2, 3], [4, 5, 6, 7]]
+    """
+    for dim, outer, count in reversed(digits[1:]):
+        blocks: torch.Tensor = parts.unflatten(0, (-1, count))  # type: ignore[no-untyped-call]
+        parts = merge_blocks(blocks.transpose(0, 1), dim + 1, outer)
+    return merge_blocks(parts, *digits[0][:2])
 
 
 def put(x: torch.Tensor, part: torch.Tensor, takes: Iterable[Take]) -> None:

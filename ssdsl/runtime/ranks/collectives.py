@@ -9,7 +9,7 @@ the axis `dim` viewed as (outer, count, rest):
 | `all_gather` | [..., outer * rest, ...] | [..., outer * n * rest, ...] |
 | `reduce_scatter`, `narrow` | [..., outer * n * rest, ...] | [..., outer * rest, ...] |
 | `exchange` | [..., outer * positions of `have`, ...] | [..., outer * positions of `need`, ...] |
-| `all_to_all` | n times as long along `target` | n times as long along `source` |
+| `all_to_all` | n times as long along the digits of `target` | n times as long along those of `source` |
 """
 
 from collections.abc import Callable, Sequence
@@ -18,11 +18,19 @@ from typing import Any
 
 import torch
 
-from ..layout.cut import merge_blocks, paired, split_blocks, take, take_runs
+<<<<<<< HEAD:ssdsl/runtime/ranks/collectives.py
+from ..layout.cut import Digit, merge_blocks, merge_digits, paired, split_blocks, split_digits, take, take_runs
 from ..layout.regions import Regions, length, needs_exchange, pieces
 from .regather import Kept, unpacked
 from .role_place import Place, caller
 from .world import Group, World, here
+=======
+from ..program.provenance import Place, caller
+from ..ranks.world import Group, World, here
+from ..step.regather import Kept, unpacked
+from .cut import Digit, merge_blocks, merge_digits, paired, split_blocks, split_digits, take, take_runs
+from .regions import Regions, length, needs_exchange, pieces
+>>>>>>> w-folding:ssdsl/runtime/layout/collectives.py
 
 Step = Callable[[torch.Tensor], torch.Tensor]
 
@@ -68,14 +76,15 @@ def reduce_scatter(group: Group, dim: int, outer: int = 1) -> Step:
     return step
 
 
-def all_to_all(group: Group, source: tuple[int, int], target: tuple[int, int]) -> Step:
-    """Goes from parts along one axis to parts along another; each axis is given as (dim, outer)."""
+def all_to_all(group: Group, source: Sequence[Digit], target: Sequence[Digit]) -> Step:
+    """Goes from parts by some digits to parts by others. The rank's number in the group has a part of each digit, that
+    of the last one innermost."""
 
     def step(x: torch.Tensor) -> torch.Tensor:
-        parts = split_blocks(x, *target, group.size)
+        parts = split_digits(x, target)
         received = torch.empty_like(parts)
         group.all_to_all(received.view(-1), parts.view(-1))
-        return merge_blocks(received, *source)
+        return merge_digits(received, source)
 
     return step
 
@@ -194,22 +203,24 @@ def _moved(x: torch.Tensor, steps: Sequence[Step], world: World, site: Place) ->
 # -- rows that are sorted by their experts -----------------------------------------------------------------------------
 
 
-def rows_to_all(group: Group, source: int, target: int, before: torch.Tensor, after: torch.Tensor) -> Step:
+def rows_to_all(
+    group: Group, source: Sequence[Digit], target: Sequence[Digit], before: torch.Tensor, after: torch.Tensor
+) -> Step:
     """A ragged `all_to_all` along the first axis, of runs of rows: `before` are the lengths of this rank's runs,
-    `after` those of the received runs. The split digits lie inside `source` and `target` outer blocks of runs.
+    `after` those of the received runs. The digits of `source` and `target` are digits of the runs' numbers.
 
     The lengths of the runs are known only at run time (`count_rows`). Both ends know them from the counts, which were
     sent before as an ordinary tensor.
     """
 
     def step(x: torch.Tensor) -> torch.Tensor:
-        leaving = _numbers(before, target, group.size)  # for each rank the runs that it receives
-        arriving = _numbers(after, source, group.size)  # for each rank the runs that it sends
+        leaving = _numbers(before, target)  # for each rank the runs that it receives
+        arriving = _numbers(after, source)  # for each rank the runs that it sends
         rows = torch.stack([before[leaving].sum(1), after[arriving].sum(1)]).tolist()
-        parts = _in_order(x, before, leaving.flatten()) if target > 1 else x.contiguous()
+        parts = x.contiguous() if _are_in_order(target) else _in_order(x, before, leaving.flatten())
         received = x.new_empty(sum(rows[1]), *x.shape[1:])
         group.all_to_all(received, parts, (rows[1], rows[0]))
-        if source == 1:
+        if _are_in_order(source):
             return received
         order = arriving.flatten()
         return _in_order(received, after[order], order.argsort())
@@ -217,9 +228,14 @@ def rows_to_all(group: Group, source: int, target: int, before: torch.Tensor, af
     return step
 
 
-def _numbers(runs: torch.Tensor, outer: int, count: int) -> torch.Tensor:
-    """For each value of a digit, the numbers of the runs that have it, in order."""
-    return split_blocks(torch.arange(runs.shape[0], device=runs.device), 0, outer, count)
+def _numbers(runs: torch.Tensor, digits: Sequence[Digit]) -> torch.Tensor:
+    """For each rank, the numbers of the runs that have its values of the digits, in order."""
+    return split_digits(torch.arange(runs.shape[0], device=runs.device), digits)
+
+
+def _are_in_order(digits: Sequence[Digit]) -> bool:
+    """Whether the runs of each rank lie behind those of the rank before it."""
+    return len(digits) == 1 and digits[0][1] == 1
 
 
 def _in_order(x: torch.Tensor, lengths: torch.Tensor, order: torch.Tensor) -> torch.Tensor:

@@ -107,7 +107,8 @@ def _other_kinds(step: Step) -> list[Step]:
         case Exchange():
             return [AllGather(step.axes, step.elements, step.source), Narrow(step.axes, step.elements, step.target)]
         case AllToAll():
-            return [AllGather(step.axes, step.elements, step.source), Narrow(step.axes, step.elements, step.target)]
+            (source, *_), (target, *_) = step.source, step.target
+            return [AllGather(step.axes, step.elements, source), Narrow(step.axes, step.elements, target)]
 
 
 @mutation
@@ -139,9 +140,15 @@ def step_of_another_digit(program: Program) -> Found:
         steps = getattr(instr, direction)
         for k, step in enumerate(steps):
             for end in ("source", "target"):
-                for cut in cuts(getattr(step, end)) if hasattr(step, end) else []:
-                    yield f"{where} {end} {cut}", become(put(steps, k, replace(step, **{end: cut})))
+                here = getattr(step, end, ())
+                for n, one in enumerate(here if isinstance(here, tuple) else (here,)):
+                    for cut in cuts(one):
+                        other = put(here, n, cut) if isinstance(here, tuple) else cut
+                        yield f"{where} {end} {cut}", become(put(steps, k, replace(step, **{end: other})))
             if isinstance(step, AllToAll):
+                if len(step.axes) > 1:
+                    turned = replace(step, source=step.source[::-1])
+                    yield f"{where} axes swapped", become(put(steps, k, turned))
                 yield (
                     f"{where} ends swapped",
                     become(put(steps, k, replace(step, source=step.target, target=step.source))),
