@@ -18,19 +18,11 @@ from typing import Any
 
 import torch
 
-<<<<<<< HEAD:ssdsl/runtime/ranks/collectives.py
 from ..layout.cut import Digit, merge_blocks, merge_digits, paired, split_blocks, split_digits, take, take_runs
 from ..layout.regions import Regions, length, needs_exchange, pieces
 from .regather import Kept, unpacked
 from .role_place import Place, caller
 from .world import Group, World, here
-=======
-from ..program.provenance import Place, caller
-from ..ranks.world import Group, World, here
-from ..step.regather import Kept, unpacked
-from .cut import Digit, merge_blocks, merge_digits, paired, split_blocks, split_digits, take, take_runs
-from .regions import Regions, length, needs_exchange, pieces
->>>>>>> w-folding:ssdsl/runtime/layout/collectives.py
 
 Step = Callable[[torch.Tensor], torch.Tensor]
 
