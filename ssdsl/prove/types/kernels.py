@@ -118,7 +118,7 @@ def check_first(operator: Operator, op: OpPart) -> None:
 
 def _wanted(operator: Operator, splits: list[Split], axes: Axes) -> Told:
     combined = [s for s in splits if any(operator.dims[d].combined for d in s.dims)]
-    if combined and operator.target.startswith("aten::"):
+    if combined and operator.target.startswith(("aten::", "ssdsl::banded_attention")):
         found = combining(operator, together=any(s.also is not None for s in combined))
         dims = {d for s in combined for d in s.dims if operator.dims[d].combined}
         if found is not None and found.into is not None:

@@ -7,7 +7,7 @@ from ssdsl.cluster.device import Device
 from ssdsl.ir.function import Function, OpPart, Split
 from ssdsl.ir.value import Axis, Name
 from ssdsl.lower.operators.operand_types import is_inner, local_dims
-from ssdsl.model.dims.window import Prefix
+from ssdsl.model.dims.window import Band
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.families import table
 from ssdsl.model.products import forward_flops, gradient_flops, products
@@ -118,7 +118,7 @@ def _slowest(operator: Operator, op: OpPart) -> float:
     most = 1.0
     for split in (s for s in op.splits if isinstance(s, Split) and isinstance(s.coordinate, Axis)):
         for number, dim in enumerate(operator.dims):
-            if dim.window is None or not isinstance(dim.window.shape, Prefix) or is_inner(operator, split):
+            if dim.window is None or not isinstance(dim.window.shape, Band) or is_inner(operator, split):
                 continue
             size = dim.size
             if split.dim == dim.window.of:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ssdsl.model.load.model import Model
-from ssdsl.model.rewrite.causal import LONGEST
+from ssdsl.model.rewrite.mask_numbers import LONGEST
 from ssdsl.model.trace import capture
 from tests.captured import graph_of
 
