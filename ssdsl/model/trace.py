@@ -20,10 +20,10 @@ from ssdsl.model.ops.reader import TypedCall, axes_of, kernel_dims
 from ssdsl.model.ops.registry import row
 from ssdsl.model.products import multiply_adds
 from ssdsl.model.rewrite.calls import learning, without_unread
-from ssdsl.model.rewrite.masks import simplify_masks
 from ssdsl.model.rewrite.constants import expand_last
 from ssdsl.model.rewrite.copy_known import copy_known
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
+from ssdsl.model.rewrite.masks import simplify_masks
 from ssdsl.model.rewrite.normalise import normalise
 from ssdsl.model.rewrite.routing import leave_unsorted
 from ssdsl.record import replace

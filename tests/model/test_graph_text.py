@@ -101,8 +101,9 @@ beta=1)
 
 module .
   %counted[batch, 1] : int64 = own::count by aten.sum.dim_IntList([%x], (1, 'rows'), None) [count]
-    stage data; over batch 4 whole: it is counted, in.keys (in) 3 combined beside batch by Band(size=3, before=3, after=0) of batch, \
-in.keys'2 (in) 3; reads %x[batch, in.keys], %x[batch, in.keys]; in memory ((1, 0),); FoundRule(signature='a b -> a', \
+    stage data; over batch 4 whole: it is counted, in.keys (in) 3 combined beside batch \
+by Band(size=3, before=3, after=0) of batch, in.keys'2 (in) 3; reads %x[batch, in.keys], %x[batch, in.keys]; \
+in memory ((1, 0),); FoundRule(signature='a b -> a', \
 linear_in=(), flows=(), contraction=False, module='', why_whole='', unsteady=False)
 """
 

@@ -140,15 +140,19 @@ class Band(Record):
         """Whether results need all positions in front of them, and none behind."""
         return self.before >= self.size - 1 and not self.after
 
-    @property
-    def share(self) -> float:
-        """The pairs of a result and a position that it needs, over all pairs of as many results and positions.
+    def pairs(self, runs: Iterable[Run]) -> int:
+        """The pairs of a result in these runs and a position that it needs.
 
-        >>> Band(4, before=1, after=0).share     # 1 + 2 + 2 + 2 of 16
-        0.4375
+        >>> Band(4, before=1, after=0).pairs([(0, 4)])     # 1 + 2 + 2 + 2
+        7
         """
-        hidden = (n * (n + 1) // 2 for n in (self.size - 1 - min(k, self.size - 1) for k in (self.before, self.after)))
-        return 1 - sum(hidden) / self.size**2
+        return sum((end - start) * self.size - self._left_out(start, end) for start, end in runs)
+
+    def _left_out(self, start: int, end: int) -> int:
+        """The pairs of a result of a run and a position in front of what it needs, or behind it."""
+        ends = (end - self.before, start - self.before, self.size - start - self.after, self.size - end - self.after)
+        front, no_front, behind, no_behind = (n * (n - 1) // 2 if n > 0 else 0 for n in ends)
+        return front - no_front + behind - no_behind
 
     def runs(self, results: Iterable[Run]) -> tuple[Run, ...]:
         """The positions around runs of results."""

@@ -121,6 +121,11 @@ class _Masks(MaskNumbers):
                 return False
         return True
 
+    def _is_square_sum(self, value: str) -> bool:
+        """Whether a value has an element for each query and each key that is not repeated."""
+        shape, call = self.shape(value)[-2:], self.calls.get(value)
+        return len(shape) == 2 and 1 not in shape and (call is None or call.target is not aten.expand.default)
+
     def _compares(self, value: str) -> bool:
         """Whether a long mask only compares the positions of queries and keys: `key <= query`."""
         call = self.calls.get(value)
@@ -132,7 +137,7 @@ class _Masks(MaskNumbers):
             found = [self.part(r, None) for r in call.refs()]
             rest = [r for r, t in zip(call.refs(), found, strict=True) if t is None or not bool(t)]
             return len(rest) == 1 and self._compares(rest[0])
-        if call.target not in (aten.le.Tensor, aten.ge.Tensor):
+        if call.target not in (aten.le.Tensor, aten.ge.Tensor) or any(map(self._is_square_sum, call.refs())):
             return False
         whole = slice(0, self.capture.tensors[value].shape[-1])
         low, high = (self.part(r, whole) for r in call.refs()[:: 1 if call.target is aten.le.Tensor else -1])

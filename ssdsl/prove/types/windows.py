@@ -72,7 +72,7 @@ def windows_of(operator: Operator, split: Split) -> tuple[tuple[int, Regions], .
 
 
 def _needs(operator: Operator, split: Split, number: int) -> Regions:
-    """The runs of a windowed dimension that every part needs: one, except of a rolled axis and of attention, of which it
+    """The runs of a windowed dimension that every part needs: one, except of a rolled axis and of keys, of which it
     needs no more than it reads."""
     parts = parts_of(operator, split, number)
     is_apart = isinstance(split.coordinate, Axis) and not is_inside(operator, split)
