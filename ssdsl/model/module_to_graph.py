@@ -20,11 +20,11 @@ from ssdsl.model.ops.reader import TypedCall, axes_of, kernel_dims
 from ssdsl.model.ops.registry import row
 from ssdsl.model.products import multiply_adds
 from ssdsl.model.rewrite.calls import learning, without_unread
-from ssdsl.model.rewrite.causal import flag_causal
 from ssdsl.model.rewrite.constants import expand_last
 from ssdsl.model.rewrite.copy_known import copy_known
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
 from ssdsl.model.rewrite.linear_scans import linear_scans
+from ssdsl.model.rewrite.masks import simplify_masks
 from ssdsl.model.rewrite.normalise import normalise
 from ssdsl.model.rewrite.routing import leave_unsorted
 from ssdsl.record import replace
@@ -41,7 +41,7 @@ def capture(model: Model) -> Graph:
     captured = capture_calls(model)
     check_lookups(captured)
     drawn = explicit_draws(captured, model.generator)
-    calls = without_unread(expand_last(flag_causal(linear_scans(leave_unsorted(normalise(drawn))))))
+    calls = without_unread(expand_last(simplify_masks(linear_scans(leave_unsorted(normalise(drawn))))))
     calls = discover(calls, stages(calls)[0])
     constant, data = stages(calls)  # experiments may add calls
     calls = copy_known(calls, constant | data)

@@ -8,12 +8,14 @@ the right. Attention is two of them:
 
 Backward has a product of the same size for the left side if something on it has a gradient, and one for the right side:
 of y = x @ w, dx = dy @ w.T and dw = x.T @ dy. So a frozen weight saves a product, and so does an input without a
-gradient. Causal attention computes half of its scores. Elementwise work is not counted: memory bounds its time.
+gradient. Causal attention counts half of its scores, and attention in a band those of its band. Elementwise work is
+not counted: memory bounds its time.
 """
 
 import math
 from collections.abc import Collection
 
+from ssdsl.model.dims.window import Band
 from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.model.ops.reader import argument
 from ssdsl.record import Record
@@ -33,7 +35,7 @@ def products(operator: Operator) -> tuple[ChainedProduct, ...]:
         return ()
     factors = _factors(operator)
     sizes = _chained_sizes(operator, factors)
-    whole = operator.flops * causal_share(operator) / max(1, sum(sizes))
+    whole = operator.flops * seen_share(operator) / max(1, sum(sizes))
     return tuple(ChainedProduct(whole * size, tuple(factors[: n + 1]), factors[n + 1]) for n, size in enumerate(sizes))
 
 
@@ -74,11 +76,15 @@ def step_flops(graph: Graph, *, trains: bool = True) -> dict[str, float]:
     return found
 
 
-def causal_share(operator: Operator) -> float:
-    """The share of attention's scores that are computed: half of them if it is causal, else all."""
-    if not operator.target.endswith(("scaled_dot_product_attention", "attention_dropout")):
+def seen_share(operator: Operator) -> float:
+    """The share of attention's scores that count: half of them if it is causal, else those in its band, or all."""
+    if not operator.target.endswith(("scaled_dot_product_attention", "banded_attention", "attention_dropout")):
         return 1.0
-    return 0.5 if argument(operator, "is_causal") else 1.0
+    if argument(operator, "is_causal"):
+        return 0.5
+    band = argument(operator, "band")
+    keys = math.prod(operator.dims[d].size for d in operator.inputs[1].axes[-2])
+    return Band(keys, *band).pairs([(0, keys)]) / keys**2 if band else 1.0
 
 
 def multiply_adds(operator: Operator) -> int:

@@ -9,7 +9,7 @@ from ssdsl.ir.layout import PARTIAL, REPLICATE, Shard
 from ssdsl.ir.value import Axis, Time, Type
 from ssdsl.lower.lowering import Lowering, TypedOperand
 from ssdsl.lower.operators.type_operators import type_operators
-from ssdsl.model.dims.window import Prefix, Sliding, Window
+from ssdsl.model.dims.window import Band, Sliding, Window
 from ssdsl.model.graph import DimWindow, Graph
 from ssdsl.plan.regions import Regions
 from ssdsl.record import replace
@@ -156,7 +156,7 @@ def windowed(shape: Window) -> Graph:
     ("kind", "shape", "runs"),
     [
         ("windowed", Sliding(12, stride=1, before=1, taps=3), (((0, 7),), ((5, 12),))),  # one position on each side
-        ("prefix", Prefix(12), (((0, 6),), ((0, 12),))),  # what lies in front, and itself
+        ("prefix", Band.prefix(12), (((0, 6),), ((0, 12),))),  # what lies in front, and itself
     ],
 )
 def test_a_part_reads_the_region_that_the_kind_of_its_dimension_says(kind: str, shape: Window, runs: Regions) -> None:

@@ -18,7 +18,7 @@ from ssdsl.ir.value import Axis, Name, Time, Var
 from ssdsl.lower.operators.kernels import first_of, kernel_of
 from ssdsl.lower.operators.operand_types import local_sizes, operand_shape, operand_types
 from ssdsl.model.capture.initial_state import constants_of
-from ssdsl.model.dims.window import needed
+from ssdsl.model.dims.window import in_time, needed
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
 from ssdsl.model.ops.families.experts import OF_ROWS
 from ssdsl.model.ops.families.random import FUNCTIONS
@@ -121,8 +121,10 @@ def indices_of(operator: Operator, operand: Operand, cuts: Sequence[Split], at: 
                 digits = found.unflatten(axis, (outer, cut.parts, rest))
                 found = digits.select(axis + 1, place).flatten(axis, axis + 1)
             for window in (operator.dims[d].window for d in dims):
-                if window is not None and window.of == cut.dim:  # the only cut of this dimension
-                    runs = needed(window.shape, [(place * cut.stride, (place + 1) * cut.stride)])
+                # the only cut of this dimension; a tensor that has it, a mask of queries and keys, has all keys
+                if window is not None and window.of == cut.dim and not operand.carries(cut.dim):
+                    reach = window.shape if in_space(cut) else in_time(window.shape)
+                    runs = needed(reach, [(place * cut.stride, (place + 1) * cut.stride)])
                     found = torch.cat([found.narrow(axis, start, end - start) for start, end in runs], axis)
         sizes[cut.dim] //= cut.parts
     return found

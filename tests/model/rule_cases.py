@@ -214,6 +214,7 @@ def sequences(p: Probe) -> Results:
 
 def attention(p: Probe) -> Results:
     attend, w = F.scaled_dot_product_attention, p.weight
+    near = (torch.arange(6)[:, None] - torch.arange(6)).abs() < 2
     return [
         attend(w(2, 4, 6, 8), w(2, 4, 4, 8), w(2, 4, 4, 2)),
         attend(w(2, 4, 6, 8), w(2, 4, 6, 8), w(2, 4, 6, 8), is_causal=True, scale=0.1),
@@ -226,6 +227,8 @@ def attention(p: Probe) -> Results:
         attend(w(4, 6, 8), w(1, 6, 8), w(1, 6, 8)),
         attend(w(6, 8), w(6, 8), w(6, 8)),
         attend(w(4, 6, 8), w(4, 6, 8), w(4, 6, 8), p.data(4, 6, 6) > 0.5),
+        attend(w(4, 6, 8), w(4, 6, 8), w(4, 6, 8), near & (p.data(4, 6, 6) > 0.5)),
+        attend(w(2, 8, 6, 8), w(2, 4, 6, 8), w(2, 4, 6, 8), torch.where(near, w(8, 6, 6), -torch.inf), enable_gqa=True),
         attend(*(w(6, 4, 8).transpose(0, 1) for _ in range(3))).transpose(0, 1).reshape(6, 32),
         F.softmax(w(2, 4, 6, 8), -1),
         F.softmax(w(4, 6), 0, dtype=torch.float64),

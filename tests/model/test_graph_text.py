@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ssdsl.model.capture.overloads import constant_of
-from ssdsl.model.dims.window import Prefix, Sliding
+from ssdsl.model.dims.window import Band, Sliding
 from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Ref, Stage, Value
 from ssdsl.model.graph_text import graph_text
@@ -50,7 +50,7 @@ COUNT = Operator(
     outputs=(Operand("counted", ((0,), ())),),
     dims=(
         Dim("batch", 4, 0, fixed="it is counted"),
-        Dim("in.keys", 3, 7, combined=True, window=DimWindow(0, Prefix(3)), beside=0),
+        Dim("in.keys", 3, 7, combined=True, window=DimWindow(0, Band.prefix(3)), beside=0),
         Dim("in.keys", 3, 7),
     ),
     row=ROWS["aten::addmm"],
@@ -101,8 +101,9 @@ beta=1)
 
 module .
   %counted[batch, 1] : int64 = own::count by aten.sum.dim_IntList([%x], (1, 'rows'), None) [count]
-    stage data; over batch 4 whole: it is counted, in.keys (in) 3 combined beside batch by Prefix(size=3) of batch, \
-in.keys'2 (in) 3; reads %x[batch, in.keys], %x[batch, in.keys]; in memory ((1, 0),); FoundRule(signature='a b -> a', \
+    stage data; over batch 4 whole: it is counted, in.keys (in) 3 combined beside batch \
+by Band(size=3, before=3, after=0) of batch, in.keys'2 (in) 3; reads %x[batch, in.keys], %x[batch, in.keys]; \
+in memory ((1, 0),); FoundRule(signature='a b -> a', \
 linear_in=(), flows=(), contraction=False, module='', why_whole='', unsteady=False)
 """
 
@@ -148,7 +149,7 @@ OTHER: dict[type, dict[str, Any]] = {
         "window": DimWindow(0, Sliding(3, 1, 0, 2)),
         "beside": 0,
     },
-    DimWindow: {"of": 2, "shape": Prefix(4)},
+    DimWindow: {"of": 2, "shape": Band.prefix(4)},
     Operand: {"value": "seen", "axes": ((), (0,)), "once": True},
     Value: {
         "name": "other",

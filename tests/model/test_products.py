@@ -13,8 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.model.module_to_graph import capture
-from ssdsl.model.products import causal_share, forward_flops, gradient_flops, learning_operands, products, step_flops
-from tests.captured import captured
+from ssdsl.model.products import forward_flops, gradient_flops, learning_operands, products, seen_share, step_flops
+from tests.captured import captured, graph_of
 
 
 class Layers(nn.Module):
@@ -162,7 +162,7 @@ def test_models_of_the_zoo_count_what_torch_counts(spec: str) -> None:
 def test_causal_attention_counts_half_of_its_scores(spec: str) -> None:
     """Torch's math form computes all of them; mbart has attention of both kinds."""
     model, graph = captured(spec)
-    causal = [o for o in graph.operators if causal_share(o) < 1]
+    causal = [o for o in graph.operators if seen_share(o) < 1]
     left_out = sum(3 * (o.flops - forward_flops(o)) for o in causal)
     assert left_out == sum(1.5 * o.flops for o in causal) > 0
     assert counted(graph) + left_out == counted_by_torch(model)
@@ -186,6 +186,13 @@ def test_the_products_of_attention() -> None:
         scores, result = products(attention)
         assert scores.flops == result.flops == half * 2 * 4 * 4 * 8 * 8 * 4
         assert (scores.left, scores.right, result.left, result.right) == ((0,), 1, (0, 1), 2)
+
+
+def test_attention_in_a_window_counts_the_scores_that_are_seen() -> None:
+    """A query's own key and the two before it: 1 + 2 + 6 * 3 of 8 x 8."""
+    graph = graph_of("flex.py:in_a_window")
+    (attention,) = (o for o in graph.operators if o.kind == "scaled_dot_product_attention")
+    assert forward_flops(attention) == attention.flops * 21 / 64
 
 
 def test_a_step_without_backward_counts_the_forward() -> None:

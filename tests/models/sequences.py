@@ -9,8 +9,9 @@ SEQ, HIDDEN, HEADS, WORDS = 13, 32, 4, 24
 
 class Block(nn.Module):
     """`kind`: causal (by the flag), masked (by a constant mask), groups (two heads for each key), open (all see all),
-    local (a mask of neighbours), biased (a bias of each head is learned, as in T5), eager (scores, softmax and product
-    written out), dropped (causal, with dropout)."""
+    local (a mask of neighbours in front), sections (as local, and of one section that depends on the data), around (a
+    mask of neighbours on both sides, with dropout), biased (a bias of each head is learned, as in T5), eager (scores,
+    softmax and product written out), dropped (causal, with dropout)."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -46,6 +47,14 @@ class Block(nn.Module):
             case "local":
                 near = (places[None, :] - places[:, None]).abs() < 4
                 return F.scaled_dot_product_attention(q, k, v, attn_mask=near & ~behind)
+            case "sections":
+                near, own = (places[None, :] - places[:, None]).abs() < 4, q[:, :1, :, 0].detach() > 0
+                mask = (near & ~behind) & (own.unsqueeze(-1) == own.unsqueeze(-2))
+                return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            case "around":
+                near = (places[None, :] - places[:, None]).abs() < 4
+                mask = torch.zeros(near.shape).masked_fill(~near, -torch.inf)
+                return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=0.3)
             case "biased":
                 return F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias)
             case "eager":
@@ -95,6 +104,14 @@ def open_():
 
 def local():
     return _model("local")
+
+
+def sections():
+    return _model("sections")
+
+
+def around():
+    return _model("around")
 
 
 def eager():

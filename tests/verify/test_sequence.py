@@ -88,17 +88,28 @@ NESTINGS = (
     "c = 4, n = 2, x",
     "c = 4, x, a = 2",
 )
+WINDOWS = "flex.py:in_a_window"
 TERAPIPE = (ROOT / "examples" / "terapipe.ssp").read_text()
 UNEQUAL = TERAPIPE.replace("into t = T", "into t = [40, 24]")
 GPT = "gpt:tiny,layers=2,hidden=32,vocab=64"
-KINDS = ("causal", "masked", "groups", "dropped", "open_", "local", "biased", "eager")
+KINDS = ("causal", "masked", "groups", "dropped", "open_", "local", "sections", "around", "biased", "eager")
+THIN = CONTEXT.replace("cp = 3", "cp = 4").replace("[5, 4, 4]", "[2, 1, 5, 5]")  # windows reach over two neighbours
 CASES = [
     *((f"sequences.py:{kind}", text) for kind in KINDS for text in (CONTEXT, SLICES)),
-    *((f"sequences.py:{kind}", text) for kind in KINDS if kind not in ("dropped", "eager") for text in (RING, KEYS)),
-    *((f"sequences.py:{kind}", ZIGZAG) for kind in ("causal", "dropped", "eager")),
+    *(
+        (f"sequences.py:{kind}", text)
+        for kind in KINDS
+        if kind not in ("dropped", "around", "eager")
+        for text in (RING, KEYS)
+    ),
+    *((f"sequences.py:{kind}", ZIGZAG) for kind in ("causal", "dropped", "local", "around", "eager")),
+    *((f"sequences.py:{kind}", THIN) for kind in ("local", "around")),
     *((f"sequences.py:{kind}", text) for kind in ("groups", "biased") for text in (RING_OF_ZIGZAG, KEYS_OF_ZIGZAG)),
     ("sequences.py:causal", HALVES),
     *(("sequences.py:open_", text) for text in (JOINED_ELSEWHERE, SENT_ELSEWHERE)),
+    (WINDOWS, CONTEXT_AND_HEADS),
+    *((WINDOWS, NESTED.format(parts)) for parts in NESTINGS[:4]),
+    (WINDOWS, TERAPIPE),
     (GPT, RING_AND_HEADS),
     (GPT, RING_THE_OTHER_WAY_ROUND),
     (GPT, KEYS_BEHIND_TIME),
@@ -137,7 +148,7 @@ def test_keys_are_cut(text: str, function: str) -> None:
     assert [op.kernel.function for op in ops] == [function] * 2
 
 
-@pytest.mark.parametrize("kind", ["causal", "masked", "groups", "dropped"])
+@pytest.mark.parametrize("kind", ["causal", "masked", "groups", "dropped", "local"])
 def test_attention_is_split_and_slices_flow(kind: str) -> None:
     """Nothing is equal because it stayed whole, or because slices waited for each other."""
     program = compiled(f"sequences.py:{kind}", SLICES)
@@ -191,6 +202,14 @@ def test_the_bytes_of_gathered_prefixes() -> None:
     for rank, count in counts("sequences.py:causal", CONTEXT).items():
         front, own, parts_behind = (0, 5, 9)[rank], (5, 4, 4)[rank], 2 - rank
         assert count["bytes"] == TRAINING.steps * 2 * 2 * (front + parts_behind * own) * 4 * 32 * FLOAT
+
+
+def test_the_bytes_of_windows() -> None:
+    """The three keys and values in front that a run's first query sees; backward, the gradients of those that are seen
+    from behind."""
+    for rank, count in counts("sequences.py:local", CONTEXT).items():
+        reached = 3 * ((rank > 0) + (rank < 2))
+        assert count["bytes"] == TRAINING.steps * 2 * 2 * reached * 4 * 32 * FLOAT
 
 
 @pytest.mark.parametrize(

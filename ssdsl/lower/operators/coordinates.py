@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ssdsl.ir.function import Split
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis, Coordinate, Time
-from ssdsl.model.dims.window import Prefix
+from ssdsl.model.dims.window import Band
 from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Index
 from ssdsl.plan.regions import Regions, Run, parts_of
@@ -50,7 +50,7 @@ def are_joined(operator: Operator, indices: Sequence[Index], submesh: Submesh) -
     dim = indices[0].dim
     windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == dim]
     is_even = all(i.at is None for i in indices) and not operator.dims[dim].size % math.prod(i.count for i in indices)
-    return not is_even or not all(isinstance(window, Prefix) for window in windows)
+    return not is_even or not all(isinstance(window, Band) and window.is_prefix for window in windows)
 
 
 def _joined(operator: Operator, indices: Sequence[Index], submesh: Submesh) -> Split:

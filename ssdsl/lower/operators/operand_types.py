@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from ssdsl.ir.function import Carried, OpSplit, Split
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, regions, regions_of, regions_over
 from ssdsl.ir.value import Axis, Size, Time, Type, Varying, digits_of, names_of
-from ssdsl.model.dims.window import needed
+from ssdsl.model.dims.window import in_time, needed
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.plan.regions import Regions, lengths_of
 from ssdsl.record import replace
@@ -132,7 +132,8 @@ def windows_on(operator: Operator, split: Split) -> Iterator[tuple[int, Regions]
     for number, dim in enumerate(operator.dims):
         if dim.window is not None and dim.window.of == split.dim and number != split.also:
             at = (((0, results),),) * split.parts if is_inner(operator, split) else split.regions(results)
-            yield number, tuple(needed(dim.window.shape, runs) for runs in at)
+            window = in_time(dim.window.shape) if isinstance(split.coordinate, Time) else dim.window.shape
+            yield number, tuple(needed(window, runs) for runs in at)
 
 
 def is_inner(operator: Operator, split: Split) -> bool:

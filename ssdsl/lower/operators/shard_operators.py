@@ -12,7 +12,7 @@ from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import are_joined, coordinate_of, operator_splits
 from ssdsl.lower.operators.divide_dims import undivided_by
 from ssdsl.lower.operators.operand_types import operand_shape, operand_types
-from ssdsl.model.dims.window import Moved, Prefix, Rolled
+from ssdsl.model.dims.window import Band, Moved, Rolled
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.reader import placed_dims
 from ssdsl.plan.plan import Index, Plan
@@ -119,7 +119,7 @@ def _problems(
         others = [i.name for i in same if i.name != index.name]
         windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == index.dim]
         is_of_keys = any(operator.dims[d].beside is not None for d in index.dims)
-        reads_windows = is_of_keys or any(not isinstance(w, Prefix) for w in windows)
+        reads_windows = is_of_keys or any(not isinstance(w, Band) for w in windows)
         joined = dim.cls in windowed and are_joined(operator, same, submesh)
         why = _needs_runs(operator, index, coordinate_of(index, submesh))
         if joined and not why and not _in_order(operator, indices, submesh):
@@ -201,7 +201,7 @@ def _needs_runs(operator: Operator, index: Index, coordinate: Coordinate) -> str
     if not are_runs and not isinstance(coordinate, Axis):
         return f"those of `{index.name}` run one after another"
     windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == index.dim]
-    if not are_runs and not all(isinstance(window, Prefix) for window in windows):
+    if not are_runs and not all(isinstance(window, Band) for window in windows):
         return "its neighbours are read"
     if windows and not isinstance(coordinate, Axis):
         return "each part reads those before it, which run first"

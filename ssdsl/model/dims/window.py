@@ -9,6 +9,7 @@ from typing import Protocol
 
 from ssdsl.record import Record
 from ssdsl.runtime.kernels import resampling_weights
+from ssdsl.runtime.layout.regions import reach
 
 Run = tuple[int, int]
 
@@ -116,17 +117,49 @@ class Adaptive(Record):
         return start * self.size // self.results, -(-end * self.size // self.results)
 
 
-class Prefix(Record):
-    """All positions up to the results' last one: the keys that a query of causal attention may see.
+class Band(Record):
+    """The positions around the results' own: the keys that queries see, of which query i has its own at position i.
 
-    >>> Prefix(13).needs(5, 9)
+    >>> Band(13, before=2, after=1).needs(5, 9)
+    (3, 10)
+    >>> Band.prefix(13).needs(5, 9)     # causal attention: all keys up to a query's own
     (0, 9)
     """
 
     size: int
+    before: int
+    after: int
+
+    @classmethod
+    def prefix(cls, size: int) -> "Band":
+        """All positions up to the results' own."""
+        return cls(size, size, 0)
+
+    @property
+    def is_prefix(self) -> bool:
+        """Whether results need all positions in front of them, and none behind."""
+        return self.before >= self.size - 1 and not self.after
+
+    def pairs(self, runs: Iterable[Run]) -> int:
+        """The pairs of a result in these runs and a position that it needs.
+
+        >>> Band(4, before=1, after=0).pairs([(0, 4)])     # 1 + 2 + 2 + 2
+        7
+        """
+        return sum((end - start) * self.size - self._left_out(start, end) for start, end in runs)
+
+    def _left_out(self, start: int, end: int) -> int:
+        """The pairs of a result of a run and a position in front of what it needs, or behind it."""
+        ends = (end - self.before, start - self.before, self.size - start - self.after, self.size - end - self.after)
+        front, no_front, behind, no_behind = (n * (n - 1) // 2 if n > 0 else 0 for n in ends)
+        return front - no_front + behind - no_behind
+
+    def runs(self, results: Iterable[Run]) -> tuple[Run, ...]:
+        """The positions around runs of results."""
+        return reach(tuple(results), self.size, self.before, self.after)
 
     def needs(self, start: int, end: int) -> Run:
-        return 0, min(end, self.size)
+        return around(self.runs([(start, end)]))
 
 
 def hull(positions: Iterable[int]) -> Run:
@@ -141,11 +174,19 @@ def around(runs: Iterable[Run]) -> Run:
     return (min(start for start, _ in found), max(end for _, end in found)) if found else (0, 0)
 
 
+def in_time(window: Window) -> Window:
+    """The window of parts that run one after another: one that reads nothing behind its results is given all that lies
+    in front of them, because earlier tasks keep whole parts."""
+    return Band.prefix(window.size) if isinstance(window, Band) and not window.after else window
+
+
 def needed(window: Window, results: Iterable[Run]) -> tuple[Run, ...]:
-    """The runs that results need: one, except of a rolled axis."""
+    """The runs that results need: one, except of a rolled axis, and of keys around several runs of queries."""
     match [*results]:
         case [(start, end)] if isinstance(window, Rolled):
             return window.runs(start, end)
+        case runs if isinstance(window, Band):
+            return window.runs(runs)
         case runs:
             return (around(window.needs(*run) for run in runs),)
 

@@ -15,6 +15,7 @@ from ssdsl.model.target import Target, TorchWord
 from ssdsl.record import Record
 
 Shape = tuple[int, ...]
+TORCHS = "ssdsl::banded_attention"  # no function of the runtime: torch's own attention, and how far it reaches
 FAKE = FakeTensorMode()
 FAKE.cache_enabled = False  # each call has sizes of its own: nothing asks for a result again
 
@@ -24,7 +25,7 @@ def fake_tensors(target: Target | None = None, *, like_cpu: bool = True) -> Iter
     """Makes tensors without numbers for a call, with which torch runs the kernels that a CPU has. Not `like_cpu` are
     meta tensors, which take a fifth of the time. Functions of the runtime get these: they skip the numbers of them.
     Errors of calls are not logged, nor do calls print."""
-    if not like_cpu or (target is not None and target.name.startswith("ssdsl::")):
+    if not like_cpu or (target is not None and target.name.startswith("ssdsl::") and target.name != TORCHS):
         with torch.device("meta"):
             yield
         return

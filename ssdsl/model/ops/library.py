@@ -28,11 +28,26 @@ def _of_distribution(name: str) -> Function:
     return lambda like, *rest: distributions.DISTRIBUTIONS[name](*rest)
 
 
+def _within_band(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *more: Any) -> Tensor:
+    """Attention whose mask hides the keys that are farther from a query's own than `band`, the last argument."""
+    dropout_p, is_causal, scale, enable_gqa, _ = more
+    return torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+
+
+def _attention_dropout(*given: Any) -> Tensor:
+    """As the runtime's. The mask hides the keys that are farther from a query's own than `band`, the argument behind
+    it."""
+    return distributions.attention_dropout(*given[:12])
+
+
 FUNCTIONS: dict[str, Function] = {
     "step_keys(Tensor seed_and_step, int count)": step_keys,
     "key(Tensor keys, int number)": lambda keys, number: keys[number],
     f"dropout(Tensor x, float p, {NOISE})": distributions.dropout,
-    f"attention_dropout({ATTENTION}, {NOISE.replace('key', 'draw_key')})": distributions.attention_dropout,
+    f"banded_attention({ATTENTION}, int[] band)": _within_band,
+    f"attention_dropout({ATTENTION}, {NOISE.replace('key', 'draw_key')}, int[]? band=None)": _attention_dropout,
     "routed_mm(Tensor rows, Tensor weights, Tensor experts)": routed_mm,
     "expert_mm(Tensor rows, Tensor weights, Tensor counts)": expert_mm,
     "dispatch(Tensor rows, Tensor experts, Tensor own)": dispatch,

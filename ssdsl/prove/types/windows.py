@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from ssdsl.ir.function import Split
+from ssdsl.ir.value import Axis, Time
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.reader import argument, given_arguments
 from ssdsl.prove.failures import Rule, Wrong
@@ -37,10 +38,11 @@ PARTS = {
     "roll": "roll_part",
     "cat": "cat_part",
     "scaled_dot_product_attention": "causal_attention_part",
+    "banded_attention": "banded_attention_part",
     "attention_dropout": "attention_dropout",
 }
 MOVES = ("pad", "slice", "roll", "cat")
-ATTENTION = ("scaled_dot_product_attention", "attention_dropout")
+ATTENTION = ("scaled_dot_product_attention", "banded_attention", "attention_dropout")
 
 
 def part_function(operator: Operator) -> str | None:
@@ -70,9 +72,14 @@ def windows_of(operator: Operator, split: Split) -> tuple[tuple[int, Regions], .
 
 
 def _needs(operator: Operator, split: Split, number: int) -> Regions:
-    """The runs of a windowed dimension that every part needs: one, except of a rolled axis, of which it needs no more
-    than it reads."""
+    """The runs of a windowed dimension that every part needs: one, except of a rolled axis and of keys, of which it
+    needs no more than it reads."""
     parts = parts_of(operator, split, number)
+    is_apart = isinstance(split.coordinate, Axis) and not is_inside(operator, split)
+    if is_apart and _kind_and_space(operator)[0] in ATTENTION:
+        reads = _reads(operator, number)
+        hulls = ([_hull(reads[p] for p in range(*run)) for run in runs] for runs, _ in parts)
+        return tuple(map(_joined, hulls))
     if operator.target.partition(".")[0] != "aten::roll":
         return tuple((run,) for _, run in parts)
     reads = _reads(operator, number)
@@ -83,6 +90,17 @@ def _runs(places: frozenset[int]) -> Runs:
     """The positions as runs."""
     starts = sorted(p for p in places if p - 1 not in places)
     return tuple(zip(starts, sorted(p + 1 for p in places if p + 1 not in places), strict=True))
+
+
+def _joined(runs: Iterable[tuple[int, int]]) -> Runs:
+    """The runs in order; those that overlap or touch are one."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(runs):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return tuple(found)
 
 
 def is_inside(operator: Operator, split: Split) -> bool:
@@ -103,7 +121,16 @@ def parts_of(operator: Operator, split: Split, number: int) -> tuple[tuple[Runs,
     if any(len(runs) != 1 for runs in at) and _kind_and_space(operator)[0] not in ATTENTION:
         raise Wrong(Rule.KERNEL, "parts that are runs", split)
     reads = _reads(operator, number)
+    if isinstance(split.coordinate, Time) and _kind_and_space(operator)[0] in ATTENTION:
+        reads = _in_time(reads)
     return tuple((runs, _hull(reads[p] for p in positions(runs))) for runs in at)
+
+
+def _in_time(reads: Reads) -> Reads:
+    """The positions that parts are given that run one after another: if no query sees keys behind its own, all those
+    in front of it, because they are there."""
+    is_behind = any(max(own) > k for k, own in enumerate(reads))
+    return reads if is_behind else tuple(frozenset((0, k)) for k in range(len(reads)))
 
 
 def _hull(reads: Iterable[frozenset[int]]) -> tuple[int, int]:
@@ -118,7 +145,7 @@ def _reads(operator: Operator, number: int) -> Reads:
     assert window is not None
     size, results = operator.dims[number].size, operator.dims[window.of].size
     if _kind_and_space(operator)[0] in ATTENTION:
-        return _in_front(operator, number, window.of)
+        return _around(operator, number, window.of)
     if operator.target.startswith("aten::") and operator.kind in MOVES:
         return _moved(operator, number, window.of)
     axes = operator.inputs[0].axes
@@ -149,15 +176,16 @@ def _reads(operator: Operator, number: int) -> Reads:
     return _sliding(size, results, kernel, stride, step, padding)
 
 
-def _in_front(operator: Operator, keys: int, queries: int) -> Reads:
-    """The reads of causal attention: query k sees the keys 0 to k. Only the first and the last are listed, as callers
-    take the hull."""
+def _around(operator: Operator, keys: int, queries: int) -> Reads:
+    """The reads of attention in a band: query k sees the keys k - before to k + after, and all in front of it if it is
+    causal. Only the first and the last are listed: a query sees its own key, so a run of them sees the hull."""
     query, key, value = (operand.axes[-2] for operand in operator.inputs[:3])
-    dims, arguments = operator.dims, given_arguments(operator)
-    is_square = dims[keys].size == dims[queries].size
-    if not (is_square and arguments["is_causal"] and ((queries,), (keys,), (keys,)) == (query, key, value)):
-        raise Wrong(Rule.FIXED, "causal attention of as many queries as keys", operator.kind)
-    return tuple(frozenset((0, k)) for k in range(dims[queries].size))
+    dims, arguments, size = operator.dims, given_arguments(operator), operator.dims[keys].size
+    before, after = (size, 0) if arguments["is_causal"] else arguments.get("band") or (-1, -1)
+    is_square = size == dims[queries].size and min(before, after) >= 0
+    if not is_square or ((queries,), (keys,), (keys,)) != (query, key, value):
+        raise Wrong(Rule.FIXED, "attention of as many queries as keys, causal or in a band", operator.kind)
+    return tuple(frozenset((max(0, k - before), min(size - 1, k + after))) for k in range(size))
 
 
 def place_of(operator: Operator, number: int) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 
-from ..layout.regions import Regions, Run, Runs, length
+from ..layout.regions import Regions, Run, Runs, length, local, reach
 from ..ranks.world import Group, note_source
 from .own_gradient import Gradients, with_gradient
 from .softmax_and_max import widened
@@ -47,6 +47,33 @@ def causal_attention_part(
         mask = _lower_right(end - start, end, query) if start else None
         given: Any = {"attn_mask": mask, "is_causal": not start, "scale": scale, "enable_gqa": enable_gqa}
         results.append(F.scaled_dot_product_attention(here, keys, values, **given))
+    return torch.cat(results, -2) if len(results) > 1 else results[0]
+
+
+def banded_attention_part(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor,
+    scale: float | None,
+    enable_gqa: bool,
+    band: Sequence[int],
+    parts: Sequence[Part],
+) -> torch.Tensor:
+    """Attention of one or more runs of queries, which see `band` = (before, after) keys around their own at most.
+
+    Keys and values are those that the runs reach. With q queries, k of these keys, and n keys in all: query [.., heads,
+    q, d], key [.., heads, k, d], value [.., heads, k, v], mask [.., q, n] -> [.., heads, q, v].
+    """
+    (part,) = parts
+    given, results, before = part.reads(key.shape[-2], band), [], 0
+    for run in part.results:
+        rows = slice(before, before := before + run[1] - run[0])
+        ((start, end),) = reach((run,), part.size, *band)
+        ((first, last),) = local(((start, end),), given)
+        here = query[..., rows, :], key[..., first:last, :], value[..., first:last, :]
+        seen = mask[..., rows, start:end]
+        results.append(F.scaled_dot_product_attention(*here, attn_mask=seen, scale=scale, enable_gqa=enable_gqa))
     return torch.cat(results, -2) if len(results) > 1 else results[0]
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from ..layout.regions import Runs
+from ..layout.regions import Runs, reach
 from .softmax_and_max import limit_of
 
 aten = torch.ops.aten
@@ -36,6 +36,11 @@ class Part(NamedTuple):
     def results(self) -> Runs:
         """The runs of the results."""
         return self.runs or ((self.start, self.end),)
+
+    def reads(self, count: int, band: Sequence[int]) -> Runs:
+        """The positions of the `count` keys that attention is given, each of whose queries sees `band` before and
+        behind its own."""
+        return reach(self.runs, self.size, *band) if self.runs else ((self.first, self.first + count),)
 
 
 def conv_part(

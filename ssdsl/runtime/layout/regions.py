@@ -63,6 +63,20 @@ def without(a: Runs, b: Runs) -> Runs:
     return tuple(left)
 
 
+def reach(runs: Runs, size: int, before: int, after: int) -> Runs:
+    """The positions from `before` in front of each run to `after` behind it, of an axis of this size.
+
+    >>> reach(((0, 3), (5, 6), (9, 10)), size=10, before=2, after=0)
+    ((0, 6), (7, 10))
+    """
+    found: list[Run] = []
+    for start, end in sorted((max(0, s - before), min(size, e + after)) for s, e in runs):
+        if found and start <= found[-1][1]:
+            start, end = found[-1][0], max(end, found.pop()[1])
+        found.append((start, end))
+    return tuple(found)
+
+
 def local(runs: Runs, inside: Runs) -> Runs:
     """Converts runs of the whole axis to positions in a tensor that concatenates the runs `inside`.
 

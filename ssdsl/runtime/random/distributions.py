@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from ..layout.regions import Runs
+from ..kernels.windows import Part
 from .counter_rng import Generator, Take, fill, further_key
 
 Index = Sequence[torch.Tensor]
@@ -191,11 +191,13 @@ def attention_dropout(
     index: Index,
     sizes: Sizes,
     generator: Generator,
-    runs: Runs = (),
+    band: Sequence[int] | None = None,
+    parts: Sequence[Part] = (),
 ) -> torch.Tensor:
     """Scaled dot product attention with dropout on the probabilities [batch.., query, key], in torch's math form.
 
-    `runs` are the positions of the queries in the sequence; () means all.
+    `parts` say where the queries are in the sequence; () means that they are all. The keys are then those in front of
+    the queries, or those that they reach with `band` = (before, after), of which the mask has all columns.
 
     query [.., heads, q, d], keys [.., heads, k, d], values [.., heads, k, v] -> [.., heads, q, v].
     """
@@ -207,9 +209,11 @@ def attention_dropout(
     scores = (query * half) @ (keys * half).transpose(-2, -1)
     if is_causal:
         rows, columns = (torch.arange(n, device=scores.device) for n in scores.shape[-2:])
-        if runs:
-            rows = torch.cat([torch.arange(*run, device=scores.device) for run in runs])
+        if parts:
+            rows = torch.cat([torch.arange(*run, device=scores.device) for run in parts[0].results])
         mask = columns <= rows[:, None]
+    elif mask is not None and band and parts:
+        mask = torch.cat([mask[..., start:end] for start, end in parts[0].reads(keys.shape[-2], band)], -1)
     if mask is not None and mask.dtype == torch.bool:
         # zeros, not NaN, for a query that sees no key
         chances = torch.ops.aten._safe_softmax(scores.masked_fill(~mask, -math.inf), -1)

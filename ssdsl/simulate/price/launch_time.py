@@ -8,10 +8,11 @@ from ssdsl.cluster.device import Device
 from ssdsl.ir.function import Function, OpPart, Split
 from ssdsl.ir.value import Axis, Name
 from ssdsl.lower.operators.operand_types import is_inner, local_dims
-from ssdsl.model.dims.window import Prefix
+from ssdsl.model.dims.window import Band
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.families import table
-from ssdsl.model.products import forward_flops, gradient_flops, products
+from ssdsl.model.ops.reader import argument
+from ssdsl.model.products import forward_flops, gradient_flops, products, seen_share
 from ssdsl.simulate.price.fusion import Launch
 from ssdsl.simulate.price.matmul import Product, matmul_seconds, product_of
 
@@ -109,23 +110,41 @@ class LaunchTime:
 
 
 def _slowest(operator: Operator, op: OpPart) -> float:
-    """The work of the device that has most, over the mean of all devices: in causal attention, queries at the end of
-    the sequence see more keys than those at its beginning. 1 for other operators.
+    """The work of the device that has most, over the mean of what counts on all devices: in causal attention, queries
+    at the end of the sequence see more keys than those at its beginning. 1 for other operators.
 
     Query q sees q + 1 keys, so the queries s to e have (s + e + 1) (e - s) / 2 scores; two halves of the queries in one
     run each have 1/4 and 3/4 of them, so the factor is 1.5.
     """
+    windows = [*_bands(operator, op)]
+    if not argument(operator, "is_causal"):
+        return _computed(operator, windows)
     most = 1.0
-    for split in (s for s in op.splits if isinstance(s, Split) and isinstance(s.coordinate, Axis)):
-        for number, dim in enumerate(operator.dims):
-            if dim.window is None or not isinstance(dim.window.shape, Prefix) or is_inner(operator, split):
-                continue
-            size = dim.size
-            if split.dim == dim.window.of:
-                work = [sum((s + e + 1) * (e - s) for s, e in runs) for runs in split.regions(size)]
-            elif split.dim == number:
-                work = [sum((2 * size - s - e + 1) * (e - s) for s, e in runs) for runs in split.regions(size)]
-            else:
-                continue
-            most = max(most, max(work) * len(work) / sum(work))
+    for split, number, window in windows:
+        if not isinstance(split.coordinate, Axis):
+            continue
+        seen = window if split.dim != number else Band(window.size, window.after, window.before)  # keys are seen
+        work = [seen.pairs(runs) for runs in split.regions(window.size)]
+        most = max(most, max(work) * len(work) / sum(work))
     return most
+
+
+def _bands(operator: Operator, op: OpPart) -> Iterator[tuple[Split, int, Band]]:
+    """Yields the splits of queries, or of keys, with the number of the keys' dimension and its band."""
+    for split in (s for s in op.splits if isinstance(s, Split) and not is_inner(operator, s)):
+        for number, dim in enumerate(operator.dims):
+            window = dim.window
+            if window is not None and isinstance(window.shape, Band) and split.dim in (window.of, number):
+                yield split, number, window.shape
+
+
+def _computed(operator: Operator, windows: list[tuple[Split, int, Band]]) -> float:
+    """The scores that attention in a band computes, over those that count: a run of queries computes the scores of all
+    keys that it reaches, and all queries those of all keys."""
+    for split, number, window in windows:
+        if split.dim != number and split.also is None:
+            reached = [[(run, window.needs(*run)) for run in runs] for runs in split.regions(window.size)]
+            work = [sum(math.prod(end - start for start, end in pair) for pair in pairs) for pairs in reached]
+            most = max(work) * len(work) if isinstance(split.coordinate, Axis) else sum(work)
+            return most / window.pairs([(0, window.size)])
+    return 1 / seen_share(operator)

@@ -4,7 +4,7 @@ import math
 
 from ssdsl.model.dims.inner_names import PER_GROUP
 from ssdsl.model.dims.signature import ONE, Axis, Letter, Signature, Windowed, axes, combined, free, signature, whole
-from ssdsl.model.dims.window import Prefix
+from ssdsl.model.dims.window import Band
 from ssdsl.model.graph import Operator, Ref
 from ssdsl.model.memory.saved_tensors import Saved, extra
 from ssdsl.model.ops.op import Collective, Op, PartKernel, call_of
@@ -15,8 +15,8 @@ from ssdsl.record import replace
 def attention(call: TypedCall) -> Signature:
     """softmax(q k^T) v over any batch axes, the last of them the heads.
 
-    A run of queries needs all keys; in causal attention, those up to its end. Keys may be cut by themselves, or
-    together with the queries.
+    A run of queries needs all keys; in causal attention, those up to its end; in a band, those around it. Keys may be
+    cut by themselves, or together with the queries.
     """
     q, k = call.shapes[:2]
     batch: list[Axis] = [*axes(len(q) - 3), free("heads")] if len(q) > 2 else []
@@ -36,15 +36,17 @@ def attention(call: TypedCall) -> Signature:
 def _sequence(call: TypedCall) -> tuple[Axis, Axis]:
     """The axes of queries and of keys."""
     queries, keys = (shape[-2] for shape in call.shapes[:2])
+    band = call.argument("band") if call.call.target.name().startswith("ssdsl::") else None
     masked = isinstance(call.argument("attn_mask"), Ref)
     mask = call.shapes[3] if masked else ()
     by_keys_alone = masked and mask[-1] > 1 and (len(mask) < 2 or mask[-2] == 1)  # a ring would pass its columns on
     beside = "s" if queries == keys and not by_keys_alone else ""
-    if not call.argument("is_causal"):
+    if not call.argument("is_causal") and not band:
         return free("s"), (Letter("t", combined=True, beside=beside),)
     if queries != keys:  # then query i and key i have not the same position
         return whole("s"), whole("t")
-    return free("s"), (Letter("t", combined=True, window=Windowed("s", Prefix(keys)), beside=beside),)
+    window = Band(keys, *band) if band else Band.prefix(keys)
+    return free("s"), (Letter("t", combined=True, window=Windowed("s", window), beside=beside),)
 
 
 def softmax(call: TypedCall) -> Signature:
@@ -123,6 +125,20 @@ OPS = (
         factors=3,
         backward_factor=1.25,  # five products in place of four: scores are recomputed (FlashAttention, 2022)
         fused=attention_part_saves,
+    ),
+    Op(
+        "ssdsl::banded_attention",
+        attention,
+        kernel=KEYS,
+        ring=RING,
+        windows=call_of("banded_attention_part", "query key value attn_mask scale enable_gqa band parts"),
+        contraction=True,
+        flops=flops_of_attention,
+        factors=3,
+        backward_factor=1.25,
+        fused=attention_part_saves,
+        text="F.scaled_dot_product_attention({query}, {key}, {value}, {attn_mask}, scale={scale}, "
+        "enable_gqa={enable_gqa})",
     ),
     Op("aten::softmax", softmax, kernel=PartKernel(("self", "dim"), call_of("softmax_parts", OVER)), text=".softmax"),
     Op("aten::log_softmax", softmax, kernel=PartKernel(("self", "dim"), call_of("log_softmax_parts", OVER))),

@@ -62,7 +62,7 @@ OPS = (
         backward_factor=1.25,
         fused=attention_part_saves,
         flops=flops_of_attention,
-        windows=f"{ATTENTION_CALL}, runs={{parts}}[0].results)",
+        windows=f"{ATTENTION_CALL}, {{band}}, {{parts}})",
         text=f"{ATTENTION_CALL})",
     ),
     *(

@@ -1,4 +1,5 @@
-"""Replaces masks that are causal by the flag `is_causal`, and leaves out masks that hide nothing.
+"""Replaces masks that are causal by the flag `is_causal`, leaves out masks that hide nothing, and says how far others
+let a query see.
 
 Models of `transformers` pass a mask even where it only lets each query see the keys up to its own position. With the
 flag, a run of queries is known to need only the keys up to its end, and fused kernels read no mask. To find out, the
@@ -6,10 +7,12 @@ mask is computed, in blocks of rows.
 
 A mask that is zero everywhere, or true, is left out: T5 makes one of batch x heads x queries x keys for each
 cross-attention. A choice between a bias and the least number that hides nothing is the bias, which has no batch.
+
+If all keys that a mask shows lie near its query, attention becomes `banded_attention`, which is the same with the mask
+and has its band (`band.py`). So a run of queries is known to need only the keys around it.
 """
 
 import functools
-import math
 from typing import Any
 
 import torch
@@ -17,31 +20,45 @@ import torch
 from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Ref
-from ssdsl.model.rewrite.constants import CHOICES, LARGEST, is_pointwise, known_numbers, with_numbers
+from ssdsl.model.ops import library as library  # registers the operators
+from ssdsl.model.rewrite.band import Reach, band_of
+from ssdsl.model.rewrite.constants import CHOICES
+from ssdsl.model.rewrite.mask_numbers import BLOCK, LONGEST, MaskNumbers
 from ssdsl.record import replace
 
-ATTENTION = {"aten::scaled_dot_product_attention", "ssdsl::attention_dropout"}
-LONGEST = 1 << 13  # queries; all elements are computed of masks that are not longer
-BLOCK = 1 << 24  # elements of a mask that are computed together
-POSITIONS = 1 << 25  # elements of what a mask compares, such as positions of all samples: 16 million tokens and more
-aten = torch.ops.aten
-FILLED = {aten.zeros.default: 0, aten.ones.default: 1}
+aten, own = torch.ops.aten, torch.ops.ssdsl
+BANDED = {
+    "aten::scaled_dot_product_attention": own.banded_attention.default,
+    "ssdsl::attention_dropout": own.attention_dropout.default,
+}
 
 
-def flag_causal(capture: Capture) -> Capture:
-    """The capture with `is_causal` or nothing in place of such masks, which then may be unread."""
+def simplify_masks(capture: Capture) -> Capture:
+    """The capture with `is_causal` or nothing in place of such masks, which then may be unread, and with the bands of
+    others."""
     masks = _Masks(capture)
     return replace(capture, calls=[_unmasked(call, masks) for call in capture.calls])
 
 
 def _unmasked(call: CapturedCall, masks: "_Masks") -> CapturedCall:
     """The call; if it is attention with such a mask, a call without it."""
-    if call.target.name().partition(".")[0] not in ATTENTION or not isinstance(call.argument("attn_mask"), Ref):
+    if call.target.name().partition(".")[0] not in BANDED or not isinstance(call.argument("attn_mask"), Ref):
         return call
     if masks.is_causal(call):
         return _with(call, {"attn_mask": None, "is_causal": True})
     mask = masks.simpler(call)
-    return call if mask == call.argument("attn_mask") else _with(call, {"attn_mask": mask})
+    call = call if mask == call.argument("attn_mask") else _with(call, {"attn_mask": mask})
+    reach = masks.band(call, mask)
+    return call if reach is None else _banded(call, reach)
+
+
+def _banded(call: CapturedCall, reach: Reach) -> CapturedCall:
+    """The call as one whose queries are known to reach so far."""
+    target = BANDED[call.target.name().partition(".")[0]]
+    names = [p.name for p in target._schema.arguments[:-1]]
+    if target is not call.target and call.argument("dropout_p"):
+        return call
+    return replace(call, target=target, args=(*map(call.argument, names), reach), kwargs={})
 
 
 def _with(call: CapturedCall, words: dict[str, Any]) -> CapturedCall:
@@ -53,27 +70,33 @@ def _with(call: CapturedCall, words: dict[str, Any]) -> CapturedCall:
     return replace(call, args=args, kwargs=kwargs)
 
 
-class _Masks:
-    """The masks of a capture, each computed once."""
+class _Masks(MaskNumbers):
+    """The masks of a capture, each followed once."""
 
     def __init__(self, capture: Capture) -> None:
-        self.capture = capture
-        self.calls = capture.makers()
-        self.numbers: dict[str, torch.Tensor | None] = {}
+        super().__init__(capture)
         self.is_triangle = functools.cache(self._is_triangle)
+        self.reach = functools.cache(lambda mask: band_of(mask, self))
 
     def is_causal(self, call: CapturedCall) -> bool:
         """Whether a call is attention with as many queries as keys, and its mask hides just the keys behind a query."""
-        mask, shapes = call.argument("attn_mask"), [self.capture.tensors[r].shape for r in call.refs()[:2]]
-        rows, columns = (shape[-2] for shape in shapes)
-        if call.argument("is_causal") or rows != columns or rows == 1:
-            return False
-        return self.capture.tensors[mask.value].shape[-2:] == (rows, rows) and self.is_triangle(mask.value)
+        mask = call.argument("attn_mask")
+        return self._is_square(call, mask) and self.is_triangle(mask.value)
+
+    def band(self, call: CapturedCall, mask: Any) -> Reach | None:
+        """The reach of attention with this mask; None if it is not known to be shorter than the sequence."""
+        return self.reach(mask.value) if isinstance(mask, Ref) and self._is_square(call, mask) else None
+
+    def _is_square(self, call: CapturedCall, mask: Ref) -> bool:
+        """Whether a mask has a row for each query and a column for each key, and there are as many of both."""
+        rows, columns = (self.shape(r)[-2] for r in call.refs()[:2])
+        is_plain = not call.argument("is_causal") and rows == columns != 1
+        return is_plain and self.shape(mask.value)[-2:] == (rows, rows)
 
     def simpler(self, call: CapturedCall) -> Any:
         """The mask of a call, simplified: None if it hides and adds nothing; the bias, if it always chooses that."""
         mask = call.argument("attn_mask")
-        if self._shape(call.outputs[0])[:-1] != self._shape(call.refs()[0])[:-1]:
+        if self.shape(call.outputs[0])[:-1] != self.shape(call.refs()[0])[:-1]:
             return mask  # it has more batches than the queries
         chooses = self.calls.get(mask.value)
         if chooses is not None and chooses.target in CHOICES[:2] and self._is_everywhere(chooses.refs()[0], True):
@@ -82,11 +105,8 @@ class _Masks:
         return None if self._is_everywhere(mask.value, nothing) else mask
 
     def _is_everywhere(self, value: str, number: bool) -> bool:
-        found = self._part(value, None)
+        found = self.part(value, None)
         return found is not None and bool(found == number)
-
-    def _shape(self, value: str) -> tuple[int, ...]:
-        return tuple(self.capture.tensors[value].shape)
 
     def _is_triangle(self, mask: str) -> bool:
         size = self.capture.tensors[mask].shape[-1]
@@ -96,10 +116,15 @@ class _Masks:
         columns = torch.arange(size)
         for start in range(0, size, step):
             rows = torch.arange(start, min(start + step, size))
-            found = self._part(mask, slice(start, start + len(rows)))
+            found = self.part(mask, slice(start, start + len(rows)))
             if found is None or not _hides(found, columns > rows[:, None]):
                 return False
         return True
+
+    def _is_square_sum(self, value: str) -> bool:
+        """Whether a value has an element for each query and each key that is not repeated."""
+        shape, call = self.shape(value)[-2:], self.calls.get(value)
+        return len(shape) == 2 and 1 not in shape and (call is None or call.target is not aten.expand.default)
 
     def _compares(self, value: str) -> bool:
         """Whether a long mask only compares the positions of queries and keys: `key <= query`."""
@@ -109,13 +134,13 @@ class _Masks:
         if call.target is aten.expand.default:
             return self._compares(call.refs()[0])
         if call.target in (aten.__and__.Tensor, aten.bitwise_and.Tensor, aten.logical_and.default):
-            found = [self._part(r, None) for r in call.refs()]
+            found = [self.part(r, None) for r in call.refs()]
             rest = [r for r, t in zip(call.refs(), found, strict=True) if t is None or not bool(t)]
             return len(rest) == 1 and self._compares(rest[0])
-        if call.target not in (aten.le.Tensor, aten.ge.Tensor):
+        if call.target not in (aten.le.Tensor, aten.ge.Tensor) or any(map(self._is_square_sum, call.refs())):
             return False
         whole = slice(0, self.capture.tensors[value].shape[-1])
-        low, high = (self._part(r, whole) for r in call.refs()[:: 1 if call.target is aten.le.Tensor else -1])
+        low, high = (self.part(r, whole) for r in call.refs()[:: 1 if call.target is aten.le.Tensor else -1])
         if low is None or high is None or low.dim() < 1 or high.dim() < 2:
             return False
         if (low.shape[-1], high.shape[-2]) != (low.numel(), high.numel()):
@@ -123,47 +148,6 @@ class _Masks:
         keys, queries = low.flatten(), high.flatten()
         # Query i sees key i, not key i + 1, and keys rise: so it sees just the keys 0 to i.
         return bool((keys <= queries).all() and (keys[1:] > queries[:-1]).all() and (keys[1:] >= keys[:-1]).all())
-
-    def _part(self, value: str, rows: slice | None) -> torch.Tensor | None:
-        """Rows (along the axis before the last) of a constant, or without `rows` its one number; axes along which it
-        does not vary may have size one. None if a value is no such constant."""
-        call = self.calls.get(value)
-        if math.prod(self._shape(value)) <= LARGEST or (call is not None and not _is_by_rows(call)):
-            found = self._known(value)
-            if found is None or rows is None:
-                return found if found is not None and found.numel() == 1 else None
-            return found[..., rows, :] if found.dim() > 1 and found.shape[-2] > 1 else found
-        if call is None:
-            return None
-        if call.target is aten.full.default or call.target in FILLED:
-            number = FILLED[call.target] if call.target in FILLED else call.args[1]
-            return torch.full([], number, dtype=getattr(torch, self.capture.tensors[value].dtype))
-        given = {r: self._part(r, rows) for r in call.refs()}
-        tensors = {r: t for r, t in given.items() if t is not None}
-        if len(tensors) < len(given):
-            return None
-        return tensors[call.refs()[0]] if call.target is aten.expand.default else with_numbers(call, tensors)
-
-    def _known(self, value: str) -> torch.Tensor | None:
-        if value not in self.numbers:
-            known = known_numbers(value, self.calls, self.capture, POSITIONS)
-            self.numbers[value] = None if known is None else _alike(known)
-        return self.numbers[value]
-
-
-def _is_by_rows(call: CapturedCall) -> bool:
-    """Whether rows of a call's result follow from the same rows of its operands, or are all alike."""
-    filled = call.target is aten.full.default or call.target in FILLED
-    return len(call.outputs) == 1 and (filled or call.target is aten.expand.default or is_pointwise(call))
-
-
-def _alike(numbers: torch.Tensor) -> torch.Tensor:
-    """The numbers, with size one along axes along which they do not vary."""
-    for axis in range(numbers.dim()):
-        first = numbers.narrow(axis, 0, min(1, numbers.shape[axis]))
-        if torch.equal(first.expand_as(numbers), numbers):
-            numbers = first.clone()  # a view would keep the memory of all
-    return numbers
 
 
 def _hides(mask: torch.Tensor, behind: torch.Tensor) -> bool:
