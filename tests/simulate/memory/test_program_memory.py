@@ -275,6 +275,7 @@ def test_the_most_of_tensor_parallelism(tmp_path: Path, plan: str, model: str) -
     assert simulated == pytest.approx(measured, rel=0.01)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(("plan", "params"), [("data_parallel", {}), ("zero", {"Z": 1}), ("zero", {"Z": 2})])
 @pytest.mark.parametrize("model", ["gpt:tiny,layers=8,vocab=64", "gpt:small,vocab=64,seq=32"])
 def test_the_most_of_data_parallelism(tmp_path: Path, plan: str, params: dict[str, int], model: str) -> None:
@@ -286,6 +287,7 @@ def test_the_most_of_data_parallelism(tmp_path: Path, plan: str, params: dict[st
     assert simulated == pytest.approx(measured, rel=0.01)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("slices", [2, 8])
 @pytest.mark.parametrize("layers", ["kept", "recomputed"])
 def test_slices_keep_keys_and_values_once(tmp_path: Path, layers: str, slices: int) -> None:
