@@ -85,7 +85,9 @@ def of_the_laptop() -> SearchResult:
     return found
 
 
-@pytest.mark.parametrize("cluster", ["a100x8", "two_sites", pytest.param("laptop", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "cluster", ["a100x8", *(pytest.param(name, marks=pytest.mark.slow) for name in ("two_sites", "laptop"))]
+)
 def test_it_finds_the_best_setting(cluster: str) -> None:
     searching = work(load_cluster(cluster), range(4, 5), "megatron")
     found = answer() if cluster == "a100x8" else searched(searching)
