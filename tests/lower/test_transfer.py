@@ -152,6 +152,7 @@ def test_every_transfer(lockstep, tensors, world, name: str, dims: str) -> None:
             travel(lockstep, tensors, world, source, target, shape, forth, back, (before, after, after, before))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", PLACES)
 def test_gradients_may_lie_otherwise_than_values(lockstep, tensors, world, name: str) -> None:
     source, target = PLACES[name]
