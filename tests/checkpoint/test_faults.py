@@ -85,11 +85,16 @@ def test_the_calls_are_those_of_a_save(calls: list[tuple[int, str]]) -> None:
     assert first.index("replace") < len(first) - 1 - first[::-1].index("rmdir")  # removed after `latest` is replaced
 
 
-@pytest.mark.thinned(2)
-@pytest.mark.parametrize("everybody", [False, True], ids=["one rank dies", "all ranks die"])
-def test_killed_anywhere(before: Path, calls: list[tuple[int, str]], tmp_path: Path, everybody: bool) -> None:
+@pytest.mark.parametrize(
+    ("everybody", "every"),
+    [(False, 3), *(pytest.param(everybody, 1, marks=pytest.mark.slow) for everybody in (False, True))],
+    ids=["one rank dies, each third call", "one rank dies", "all ranks die"],
+)
+def test_killed_anywhere(
+    before: Path, calls: list[tuple[int, str]], tmp_path: Path, everybody: bool, every: int
+) -> None:
     ends = set()
-    for rank, at in places(calls):
+    for rank, at in places(calls)[::every]:
         run = tmp_path / f"{rank}-{at}"
         shutil.copytree(before, run)
         disk = Disk(rank, at, everybody=everybody)

@@ -133,7 +133,7 @@ CALLS = {
     "profile": f"profile p.ssp {OWN} --out new.json",
     "diff": f"diff p.ssp data_parallel {HALF}",
     "sweep": f"sweep p.ssp {HALF} --set T=2,4",
-    "search": f"search p.ssp {HALF} --devices 4..8",
+    "search": f"search p.ssp {HALF} --devices 2..4",
     "capture": "capture mymodel.py:net --out net.graph",
     "cache": "cache",
     "models": "models",

@@ -16,6 +16,7 @@ PAGE = ROOT / "docs" / "tutorial.md"
 PARAMS = {"S": 4, "D": 4, "T": 4, "M": 8}
 
 
+@pytest.mark.slow  # test_console.py shows the numbers of this step
 def test_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[Path, str], None]) -> None:
     for step in session_of(PAGE.read_text("utf-8")):
         if isinstance(step, File):

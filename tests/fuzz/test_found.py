@@ -18,7 +18,7 @@ def of(found: Found) -> tuple[Model, Graph]:
     return captured_file(f"{MODELS}:{found.model}") if isinstance(found.model, str) else captured(found.model)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", FOUND)
 def test_what_was_found_is_equal_or_refused(name: str) -> None:
     found = FOUND[name]

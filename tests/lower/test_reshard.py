@@ -148,7 +148,7 @@ def nests_in_order(layout: Layout) -> bool:
     return all(a.factor != b.factor or a.stride > b.stride for a, b in pairs)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("dims", [2, 3])
 @pytest.mark.parametrize("sizes", LARGE, ids=lambda sizes: "x".join(map(str, sizes)))
 def test_transitions_on_16_devices(lockstep, tensors, sizes: tuple[int, ...], dims: int) -> None:
@@ -161,7 +161,7 @@ def test_transitions_on_16_devices(lockstep, tensors, sizes: tuple[int, ...], di
     assert wrong(lockstep, tensors, axes, shape, pairs) == []
 
 
-@pytest.mark.parametrize("sizes", [(2, 2), (2, 4), (2, 2, 2)], ids=str)
+@pytest.mark.parametrize("sizes", [(2, 2), (2, 4), pytest.param((2, 2, 2), marks=pytest.mark.slow)], ids=str)
 def test_splits_of_every_factor_of_a_fused_axis(lockstep, tensors, sizes: tuple[int, ...]) -> None:
     axes, shape = axes_of(sizes), Shape(((2,), (4, 2, 4)))
     layouts = list(tensors.layouts(axes, shape, (0, 1, 2, 3)))

@@ -138,7 +138,7 @@ def travel(lockstep, tensors, world, source: Submesh, target: Submesh, shape: Sh
     assert not any(lockstep.mail.values()), "a piece was sent that nobody takes"
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.covering
 @pytest.mark.parametrize("dims", SHAPES)
 @pytest.mark.parametrize("name", PLACES)
 def test_every_transfer(lockstep, tensors, world, name: str, dims: str) -> None:
@@ -153,6 +153,7 @@ def test_every_transfer(lockstep, tensors, world, name: str, dims: str) -> None:
             travel(lockstep, tensors, world, source, target, shape, forth, back, (before, after, after, before))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", PLACES)
 def test_gradients_may_lie_otherwise_than_values(lockstep, tensors, world, name: str) -> None:
     source, target = PLACES[name]
@@ -166,6 +167,7 @@ def test_gradients_may_lie_otherwise_than_values(lockstep, tensors, world, name:
         travel(lockstep, tensors, world, source, target, shape, forth, back, (before, after, produced, needed))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", PLACES)
 def test_what_several_need_may_be_broadcast(lockstep, tensors, world, name: str) -> None:
     source, target = PLACES[name]

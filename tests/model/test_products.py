@@ -152,7 +152,9 @@ def test_a_step_counts_what_torch_counts(name: str) -> None:
     assert counted(capture(model)) == counted_by_torch(model)
 
 
-@pytest.mark.parametrize("spec", ["bert:tiny", "vit:tiny", "t5:tiny", "resnet", "alphafold2", "argus"])
+@pytest.mark.parametrize(
+    "spec", ["bert:tiny", "vit:tiny", "t5:tiny", "resnet", "argus", pytest.param("alphafold2", marks=pytest.mark.slow)]
+)
 def test_models_of_the_zoo_count_what_torch_counts(spec: str) -> None:
     model, graph = captured(spec)
     assert counted(graph) == counted_by_torch(model)

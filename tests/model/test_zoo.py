@@ -232,6 +232,7 @@ def test_batch_norm_is_an_option_of_cosmoflow() -> None:
     assert _numel(model.module) == size + sum(n.num_features for n in norms)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("task", ["regression", "segmentation"])
 @pytest.mark.parametrize("decoder", ["linear", "convex", "relu"])
 @pytest.mark.parametrize("combine", ["concat", "sum", "product"])

@@ -174,6 +174,7 @@ NESTED = (
 )
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "state", ["", "split model.optimizer by row into gpu", "split model.weights by row into gpu", *NESTED]
 )

@@ -87,6 +87,7 @@ def check(ranks: list[Any], expected: tuple[list[float], Any]) -> None:
         torch.testing.assert_close(tensor, weights[name], rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_any_optimizer_steps_as_on_one_device(plan: str, name: str) -> None:
@@ -200,6 +201,7 @@ def halved(precision: str, scale: float) -> tuple[list[float], Any]:
     return losses, {n: p.detach() for n, p in module.named_parameters()}
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("plan", ["one", "data", "zero3", "stages"])
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision_steps_on_masters(plan: str, precision: str) -> None:

@@ -178,6 +178,7 @@ def test_wrong_programs_of_rows_at_experts_are_refuted() -> None:
     assert [str(m) for m in found if not prove(m.program).failures] == []
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("model", ["moe_gpt:tiny,balance=0.5", "mixtral:tiny"])
 @pytest.mark.parametrize("params", [{}, {"T": 2}, {"D": 2}], ids=str)
 def test_the_example(program: Callable[..., Any], model: str, params: dict[str, int]) -> None:

@@ -54,7 +54,7 @@ def kernels(program: Program) -> list[Kernel]:
     return [kernel for kernel in found if kernel.function]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.covering
 @pytest.mark.parametrize("text", PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers_are_those_of_one_device(name: str, text: str) -> None:

@@ -48,7 +48,7 @@ def lowered(name: str, text: str) -> Program:
     return lower(interpret_all(parse(Source("plan.ssp", text)), graph, {}, HERE)[0])
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.covering
 @pytest.mark.parametrize("text", PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers_are_those_of_one_device(name: str, text: str) -> None:

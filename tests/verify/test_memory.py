@@ -18,6 +18,7 @@ PLANS = {
 NAMES = ("pairs", "halves", "written", "own", "bits", "windows", "merged", "dead", "spectral", "addends")
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("name", NAMES)
 def test_plans_are_proved_and_compute_what_one_device_computes(name: str, plan: str) -> None:

@@ -37,6 +37,7 @@ def test_layers_with_their_own_backwards(plan: str) -> None:
     tried("summed", plan)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("plan", ["batch", "unequal", "sharded", "pipeline"])
 @pytest.mark.parametrize("name", ["averaged", "by_rows"])
 def test_means_of_parts_add_up(name: str, plan: str) -> None:

@@ -193,6 +193,8 @@ def test_the_tokens_of_another_batch_are_cut_less() -> None:
         assert len(moved(program)) == 4
 
 
+@pytest.mark.thinned(2)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("model", "plan"),
     [

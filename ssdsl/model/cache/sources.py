@@ -170,10 +170,9 @@ class _SourceRecorder:
             for name in sorted(_names(path)):
                 self.lack(UNSEEN[name])
         for module in list(sys.modules.values()):  # those, too, that were imported before
-            given = getattr(module, "__file__", None)
-            path = given if isinstance(given, str) and os.path.isabs(given) else ""
-            if path and not is_installed(path):
-                self.sources.note("files", path)
+            file = getattr(module, "__file__", None)
+            if isinstance(file, str) and _is_source(file):
+                self.sources.note("files", file)
         for place in sorted(self.modules):
             self.sources.note("modules", place)
 
@@ -337,6 +336,12 @@ def _has_packages(folder: str) -> bool:
 def is_installed(path: str) -> bool:
     """Whether a file belongs to Python, a package, ssdsl or the system; one that a package only links to does not."""
     return path.startswith((*_installed(), *SYSTEM)) and _stays(os.path.dirname(path))
+
+
+@cache
+def _is_source(path: str) -> bool:
+    """Whether the file of a module is noted as a source."""
+    return os.path.isabs(path) and not is_installed(path)
 
 
 @cache

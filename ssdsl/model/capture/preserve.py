@@ -82,13 +82,15 @@ def module_kept(module: nn.Module) -> Iterator[None]:
 def quiet() -> Iterator[None]:
     """A context without prints, warnings and log messages: torch.export prints the whole graph when it fails."""
     level, held = logging.root.manager.disable, io.StringIO()
-    logging.disable(logging.ERROR)
+    if level < logging.ERROR:  # else it is so already: each change makes all loggers forget what they know
+        logging.disable(logging.ERROR)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(held), contextlib.redirect_stderr(held):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(level)
+        if level < logging.ERROR:
+            logging.disable(level)
 
 
 def _holds(value: Any) -> bool:

@@ -4,6 +4,7 @@ The function returns a module, the inputs of one batch or several, the names of 
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -47,8 +48,7 @@ def load_user(spec: Source, seed: int, generator: Generator, meta: bool, trains:
     if meta or trains:
         return _called(file, function, seed, generator, meta)
     try:
-        with Fewer(MOST):
-            return _called(file, function, seed, generator, False)
+        return _called(file, function, seed, generator, False, Fewer(MOST))
     except TooMany:
         return _without_numbers(file, function, seed, generator)
 
@@ -65,10 +65,13 @@ def _without_numbers(file: UserFile, function: Any, seed: int, generator: Genera
         return replace(model, remarks=(*model.remarks, slow))
 
 
-def _called(file: UserFile, function: Any, seed: int, generator: Generator, meta: bool) -> Model:
+def _called(
+    file: UserFile, function: Any, seed: int, generator: Generator, meta: bool, counted: Fewer | None = None
+) -> Model:
     with (
         file.diagnosed(f"in `{file.name}`"),
         (scope := Deferred(seed, generator) if meta else initial_draws(seed, generator)),
+        counted or nullcontext(),
     ):
         result = function()
     model = check_model(file.definition(function), file.spec.text, file.name, result)

@@ -14,6 +14,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -42,7 +43,8 @@ class TooMany(BaseException):
 
 
 class Fewer(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A context that raises TooMany when more than `most` numbers are made from no tensor, as constructors do."""
+    """A context that raises TooMany when more than `most` numbers are made from no tensor, as constructors do. It is
+    entered after `initial_draws`: so it sees a draw, and not the operators by which the numbers are made."""
 
     def __init__(self, most: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -51,15 +53,15 @@ class Fewer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, target: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self._makes_numbers(args, kwargs):
+        if self._makes_numbers(target, args, kwargs):
             self.made += sum(t.numel() for t in _on_meta(target, args, kwargs))
             if self.made > self.most:
                 raise TooMany
         return target(*args, **kwargs)
 
     @staticmethod
-    def _makes_numbers(args: Any, kwargs: Any) -> bool:
-        given = bool(tensors_in((args, kwargs)))
+    def _makes_numbers(target: Any, args: Any, kwargs: Any) -> bool:
+        given = _reads_tensors(target) or bool(tensors_in((args, kwargs)))
         return not given and kwargs.get("generator") is None and str(kwargs.get("device")) != "meta"
 
 
@@ -122,6 +124,12 @@ def made(
     with (scope := Deferred(seed, generator) if meta else initial_draws(seed, generator)):
         module = make().to(dtype).train()
     return scope.finish(module) if isinstance(scope, Deferred) else (module, None)
+
+
+@cache
+def _reads_tensors(target: Any) -> bool:
+    """Whether each call of an operator has a tensor among its arguments."""
+    return any(str(p.type) == "Tensor" and not p.has_default_value() for p in target._schema.arguments)
 
 
 def tensors_in(item: Any) -> list[torch.Tensor]:

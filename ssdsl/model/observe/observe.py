@@ -6,6 +6,7 @@ too; others in a graph, as a user may define them anew.
 
 from typing import Any
 
+from ssdsl.model.capture.preserve import quiet
 from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.model.memory.observed import Observed, SavedByParts
 from ssdsl.model.observe.layout import storages
@@ -20,6 +21,7 @@ Known = dict[tuple[Any, Op], Observed]  # by signature and row
 _KNOWN: Known = {}
 
 
+@quiet()  # once for all calls
 def observed(graph: Graph) -> Graph:
     """The graph with the memory of its values, and with the signature and the observed facts of each operator."""
     graph = replace(graph, storages=storages(graph))

@@ -65,7 +65,7 @@ def test_operators_get_one_number_where_their_calls_are_equal(family: str) -> No
     assert len(pairs) == len({number for number, _ in pairs}) == len({call for _, call in pairs})
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(10)
 @pytest.mark.parametrize("family", CASES)
 def test_parts_are_known_without_torch(family: str) -> None:
     """What was observed answers for parts as torch does when it is asked for their sizes."""

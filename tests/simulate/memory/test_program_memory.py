@@ -207,8 +207,8 @@ def test_what_forwards_under_no_grad_leave(
 @pytest.mark.parametrize("again", [0, 1])
 def test_what_recycled_proteins_leave(watch: Callable[..., Watched], again: int) -> None:
     """Beside what the embedding gives, the trunk keeps what its last forward does."""
-    program = compiled("papers/alphafold2_dap", "alphafold2:tiny,batch=4", R=again).program
-    watched, says = watch("papers/alphafold2_dap", 1, "alphafold2:tiny,batch=4", R=again), activations(program)
+    program = compiled("papers/alphafold2_dap", "alphafold2:tiny", R=again).program
+    watched, says = watch("papers/alphafold2_dap", 1, "alphafold2:tiny", R=again), activations(program)
     for function in program.functions:
         assert watched.fresh(function.number) == says.of(function).size_bytes, function.name
 
@@ -275,6 +275,7 @@ def test_the_most_of_tensor_parallelism(tmp_path: Path, plan: str, model: str) -
     assert simulated == pytest.approx(measured, rel=0.01)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(("plan", "params"), [("data_parallel", {}), ("zero", {"Z": 1}), ("zero", {"Z": 2})])
 @pytest.mark.parametrize("model", ["gpt:tiny,layers=8,vocab=64", "gpt:small,vocab=64,seq=32"])
 def test_the_most_of_data_parallelism(tmp_path: Path, plan: str, params: dict[str, int], model: str) -> None:
@@ -286,6 +287,7 @@ def test_the_most_of_data_parallelism(tmp_path: Path, plan: str, params: dict[st
     assert simulated == pytest.approx(measured, rel=0.01)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("slices", [2, 8])
 @pytest.mark.parametrize("layers", ["kept", "recomputed"])
 def test_slices_keep_keys_and_values_once(tmp_path: Path, layers: str, slices: int) -> None:
