@@ -57,6 +57,10 @@ def _candidates(columns: Columns, column: Column) -> Iterator[str]:
             yield output
 
 
+# Kinds of operators that a method of `Recurrence` follows.
+LINEAR = frozenset("add sub neg mul div addcmul lerp where".split())
+
+
 class Recurrence:
     """The states of a loop: those `before` each step and those `after` it."""
 
@@ -129,7 +133,7 @@ class Recurrence:
         if (addends := self.columns.late_addend(column)) is not None:
             return self._either(addends)
         call, args = self.columns.alike(column)
-        if call.target.namespace != "aten" or not hasattr(self, f"_{call.kind}"):
+        if call.target.namespace != "aten" or call.kind not in LINEAR:
             raise Unlike
         found: Linear = getattr(self, f"_{call.kind}")(call, *args)
         return found

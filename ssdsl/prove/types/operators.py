@@ -45,6 +45,7 @@ def _parts(kinds: str, *told: str) -> dict[str, Combining]:
     return {kind: Combining(f"{kind}_parts", told) for kind in kinds.split()}
 
 
+ATTENTION = ("scaled_dot_product_attention", "ssdsl::banded_attention")
 COMBINING = {  # by the kind of operator, or by its full name
     **_parts("batch_norm group_norm instance_norm layer_norm rms_norm", "count"),
     "cross_entropy_loss": Combining("cross_entropy_parts", ("start", "size")),
@@ -52,7 +53,7 @@ COMBINING = {  # by the kind of operator, or by its full name
     **_parts("argmax argmin", "start"),
     **{f"aten::{kind}.dim": Combining(f"{kind}_parts", ("start",)) for kind in ("max", "min")},
     **{f"aten::{kind}": Combining(f"a{kind}_parts") for kind in ("max", "min")},
-    "scaled_dot_product_attention": Combining("attention_keys", ("regions",)),
+    **dict.fromkeys(ATTENTION, Combining("attention_keys", ("regions",))),
     **_parts("cumsum cumprod logcumsumexp", "part"),
     **_parts("topk", "start", "part"),
     "ssdsl::linear_scan": Combining("linear_scan_parts", ("part",)),
@@ -64,14 +65,14 @@ COMBINING = {  # by the kind of operator, or by its full name
 OURS = ("aten::", "ssdsl::")  # operators whose rules stand here; users' rows have those of others
 
 # if keys are cut like their queries
-TOGETHER_WITH = {"scaled_dot_product_attention": Combining("attention_ring", ("regions",))}
+TOGETHER_WITH = dict.fromkeys(ATTENTION, Combining("attention_ring", ("regions",)))
 
 
 def combining(operator: Operator, *, together: bool = False) -> Combining | None:
     """The function that combines the parts of one of torch's operators, or of ours; `together`: of two dimensions cut
     alike. None if there is none."""
     if operator.target.startswith("ssdsl::"):  # an operator of ours may have the kind of the one that it replaces
-        return COMBINING.get(operator.target)
+        return (TOGETHER_WITH if together else COMBINING).get(operator.target)
     if together:
         return TOGETHER_WITH.get(operator.kind)
     return COMBINING.get(operator.target) or COMBINING.get(operator.kind) or COMBINING.get(_called(operator))
