@@ -60,7 +60,7 @@ class OfGather(Record):
     flat: int
 
 
-class Collective(Record):
+class TaskCollective(Record):
     """A collective of a task or a prologue, and what it is for. Operators, statements and weights are looked up there
     by those who want to know."""
 
@@ -71,22 +71,22 @@ class Collective(Record):
 # -- tasks -------------------------------------------------------------------------------------------------------------
 
 
-def of_task(facts: ProgramIndex, function: Function, phase: Phase) -> Iterator[Collective]:
+def of_task(facts: ProgramIndex, function: Function, phase: Phase) -> Iterator[TaskCollective]:
     """The collectives of a function in a phase, in the order of its instructions."""
     for number, section in enumerate(function.sections):
         for place, call in of_section(facts, function, section, phase):
-            yield Collective(call, OfInstruction(number, place))
+            yield TaskCollective(call, OfInstruction(number, place))
         for flat in section.gathers:
             for call in _of_gathers(facts, function, number, facts.program.flats[flat], phase):
-                yield Collective(call, OfGather(number, flat))
+                yield TaskCollective(call, OfGather(number, flat))
 
 
-def of_prologue(prologue: Prologue) -> Iterator[Collective]:
+def of_prologue(prologue: Prologue) -> Iterator[TaskCollective]:
     """The collectives that bring inputs and constants to devices, once a step."""
     for place, instr in enumerate(prologue.body):
         if isinstance(instr, Conversion):
             for call in _of_steps(instr.forward, ITEMSIZE.get(instr.result.dtype, 4)):
-                yield Collective(call, OfInstruction(0, place))
+                yield TaskCollective(call, OfInstruction(0, place))
 
 
 PlacedCalls = tuple[tuple[int, SizedCollective], ...]

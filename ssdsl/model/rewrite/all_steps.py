@@ -20,7 +20,7 @@ from ssdsl.model.rewrite.constants import is_pointwise
 Tensor = torch.Tensor
 
 
-class Operand:
+class StepOperand:
     """A tensor of all `steps`, or one that is `same` in each. `rank` is that of one step."""
 
     def __init__(self, tensor: Tensor, steps: int, *, same: bool) -> None:
@@ -46,12 +46,12 @@ class NoRule(Exception):
     """An operator cannot be called for all steps at once."""
 
 
-def _operands(args: list[Any]) -> list[Operand]:
-    return [leaf for leaf in tree_leaves(args) if isinstance(leaf, Operand)]
+def _operands(args: list[Any]) -> list[StepOperand]:
+    return [leaf for leaf in tree_leaves(args) if isinstance(leaf, StepOperand)]
 
 
 def _pointwise(call: CapturedCall, args: list[Any], shape: tuple[int, ...], steps: int) -> Tensor:
-    given = tree_map(lambda a: a.aligned(len(shape)) if isinstance(a, Operand) else a, args)
+    given = tree_map(lambda a: a.aligned(len(shape)) if isinstance(a, StepOperand) else a, args)
     return call.target(*given, **call.kwargs)  # type: ignore[no-any-return]
 
 
@@ -60,14 +60,14 @@ def _of_last_axes(call: CapturedCall, args: list[Any], shape: tuple[int, ...], s
     first, *others = _operands(args)
     if first.same or not all(o.same for o in others):
         raise NoRule
-    given = tree_map(lambda a: a.tensor if isinstance(a, Operand) else a, args)
+    given = tree_map(lambda a: a.tensor if isinstance(a, StepOperand) else a, args)
     return call.target(*given, **call.kwargs)  # type: ignore[no-any-return]
 
 
 def _along_axes(call: CapturedCall, args: list[Any], shape: tuple[int, ...], steps: int) -> Tensor:
     """Operators whose arguments name axes by their numbers: each is one further behind."""
     first = _operands(args)[0]
-    if isinstance(args[0], Operand) and len(_operands(args)) > 1:
+    if isinstance(args[0], StepOperand) and len(_operands(args)) > 1:
         raise NoRule
     rank = first.rank + (call.kind in ("stack", "unsqueeze"))
 
@@ -78,7 +78,7 @@ def _along_axes(call: CapturedCall, args: list[Any], shape: tuple[int, ...], ste
 
     names = [p.name for p in call.target._schema.arguments]
     given = [behind(a) if n in ("dim", "dims", "dim0", "dim1") else a for n, a in zip(names, args, strict=False)]
-    given = tree_map(lambda a: a.each() if isinstance(a, Operand) else a, given)
+    given = tree_map(lambda a: a.each() if isinstance(a, StepOperand) else a, given)
     return call.target(*given, **call.kwargs)  # type: ignore[no-any-return]
 
 
@@ -99,9 +99,9 @@ def _matmul(call: CapturedCall, args: list[Any], shape: tuple[int, ...], steps: 
     left, right = args[:2]
     are_vectors = left.rank == 1 or right.rank == 1
     if left.rank == 1:
-        left = Operand(left.tensor.unsqueeze(-2), steps, same=left.same)
+        left = StepOperand(left.tensor.unsqueeze(-2), steps, same=left.same)
     if right.rank == 1:
-        right = Operand(right.tensor.unsqueeze(-1), steps, same=right.same)
+        right = StepOperand(right.tensor.unsqueeze(-1), steps, same=right.same)
     rank = max(left.rank, right.rank)
     product = left.aligned(rank) @ right.aligned(rank)
     return product.reshape(steps, *shape) if are_vectors else product  # type: ignore[no-any-return]

@@ -1,8 +1,8 @@
 """Columns: the values that the steps of a loop make in one place, and the tensor of all of them.
 
-`Columns.batched` finds or makes the tensor of a column, with the axis of steps in front. A step at either end may lack
-a value (None): a first step often computes nothing with the state, because it is zero, and after the last step no state
-is read any more. Positions for these are computed too; they are not read, or zero.
+`StepColumns.batched` finds or makes the tensor of a column, with the axis of steps in front. A step at either end may
+lack a value (None): a first step often computes nothing with the state, because it is zero, and after the last step no
+state is read any more. Positions for these are computed too; they are not read, or zero.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,9 +15,9 @@ from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.registry import is_random
-from ssdsl.model.rewrite.all_steps import NoRule, Operand, is_zero, rule_of
+from ssdsl.model.rewrite.all_steps import NoRule, StepOperand, is_zero, rule_of
 from ssdsl.model.rewrite.calls import inline, temporary, with_arguments
-from ssdsl.model.rewrite.places import Place, read_by
+from ssdsl.model.rewrite.places import Read, read_by
 from ssdsl.record import Record, replace
 
 aten = torch.ops.aten
@@ -46,12 +46,12 @@ class Child(Record):
     starts_zero: bool = False
 
 
-Way = Callable[["Columns", Column], Batched]
+Way = Callable[["StepColumns", Column], Batched]
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Columns:
+class StepColumns:
     """The columns of a capture, and the calls that compute them for all steps.
 
     `by_step`: states after each step that are not scanned, because they follow from those before each step. `after` and
@@ -68,7 +68,7 @@ class Columns:
         self.emitted: list[tuple[int, CapturedCall]] = []  # each with the number of the call that it stands in front of
         self.known: dict[Column, Batched] = {}
         self.failed: set[Column] = set()
-        self.rows: dict[tuple[str, Place, int], Batched] = {}  # parts of tensors, with the steps in front
+        self.rows: dict[tuple[str, Read, int], Batched] = {}  # parts of tensors, with the steps in front
         self.states: dict[Column, Column] = {}  # by a scanned column, the states after each step
         self.children: dict[Column, set[Column]] = {}
         self.open: list[Column] = []
@@ -133,7 +133,7 @@ class Columns:
         if (found := self._positions(column)) is not None:
             return found
         after, before = self.scans
-        ways = (after, Columns.operation, before, Columns.first_apart)
+        ways = (after, StepColumns.operation, before, StepColumns.first_apart)
         return self.first_of(lambda way: way(self, column), ways)
 
     def first_of(self, run: Callable[[T], R], ways: Iterable[T]) -> R:
@@ -205,7 +205,7 @@ class Columns:
             self.rows[key] = found
         return self.rows[key]
 
-    def _stride(self, reads: list[tuple[int, tuple[str, Place] | None]]) -> int:
+    def _stride(self, reads: list[tuple[int, tuple[str, Read] | None]]) -> int:
         """The positions from one step's part to the next one's; the size of a part if only one step reads any."""
         (number, first), *others = reads
         assert first is not None
@@ -214,7 +214,7 @@ class Columns:
             return first[1].size
         return max(1, (later[1][1].start - first[1].start) // (later[0] - number))
 
-    def _rows(self, column: Column, source: str, place: Place, start: int, within: int, stride: int) -> Batched:
+    def _rows(self, column: Column, source: str, place: Read, start: int, within: int, stride: int) -> Batched:
         """The parts of a tensor that the steps read, with the steps in front: each has `place.size` positions of a run
         of `stride`, from the one `within` the run."""
         dim, steps = place.dim, len(column)
@@ -251,7 +251,7 @@ class Columns:
             return Batched(call.outputs[0], same=True)
 
         def run(*tensors: Tensor) -> Tensor:
-            given = iter(Operand(t, len(column), same=o.same) for t, o in zip(tensors, operands, strict=True))
+            given = iter(StepOperand(t, len(column), same=o.same) for t, o in zip(tensors, operands, strict=True))
             filled = tree_map(lambda leaf: next(given) if isinstance(leaf, Child) else leaf, args)
             return rule(call, filled, shape, len(column))
 
@@ -291,7 +291,7 @@ class Columns:
         shape, steps = self._shape(whole), len(whole)
 
         def add(*tensors: Tensor) -> Tensor:
-            left, right = (Operand(t, steps, same=o.same) for t, o in zip(tensors, given, strict=True))
+            left, right = (StepOperand(t, steps, same=o.same) for t, o in zip(tensors, given, strict=True))
             return left.aligned(len(shape)) + right.aligned(len(shape))
 
         found = self.emit(add, self.makers[whole[-1] or whole[0] or ""], given)

@@ -24,7 +24,7 @@ from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Ref
 from ssdsl.model.rewrite.calls import rename, rename_results, without_unread
-from ssdsl.model.rewrite.columns import Batched, Column, Columns, Unlike
+from ssdsl.model.rewrite.columns import Batched, Column, StepColumns, Unlike
 from ssdsl.model.rewrite.places import place_in
 from ssdsl.model.rewrite.recurrences import states_after, states_before
 from ssdsl.record import Record, replace
@@ -71,7 +71,7 @@ class _Attempt:
     scans: dict[str, set[Column]] = field(default_factory=dict)  # by a joining call, the states of its loop
 
     def __post_init__(self) -> None:
-        self.columns = Columns(self.capture, self.by_step, states_after, states_before)
+        self.columns = StepColumns(self.capture, self.by_step, states_after, states_before)
 
     def run(self) -> bool:
         """Rewrites all loops; whether there is one."""
@@ -150,7 +150,7 @@ class _Attempt:
 # -- the results of a loop ---------------------------------------------------------------------------------------------
 
 
-def joined(columns: Columns) -> Iterator[Results]:
+def joined(columns: StepColumns) -> Iterator[Results]:
     """Yields the results of what may be loops."""
     overwritten = set[str]()
     for call in reversed(columns.capture.calls):
@@ -166,7 +166,7 @@ def joined(columns: Columns) -> Iterator[Results]:
             yield found
 
 
-def _concatenated(call: CapturedCall, columns: Columns) -> Results | None:
+def _concatenated(call: CapturedCall, columns: StepColumns) -> Results | None:
     values = tuple(item.value for item in call.args[0])
     shapes = {columns.capture.tensors[v].shape for v in values}
     if len(values) < 2 or len(shapes) > 1:
@@ -176,7 +176,7 @@ def _concatenated(call: CapturedCall, columns: Columns) -> Results | None:
     return Results(call, values, dim, 0 if call.kind == "stack" else shapes.pop()[dim])
 
 
-def _written(call: CapturedCall, columns: Columns, overwritten: set[str]) -> Results | None:
+def _written(call: CapturedCall, columns: StepColumns, overwritten: set[str]) -> Results | None:
     """The values that calls have written to all positions of a tensor, one after another."""
     tensors = columns.capture.tensors
     size = tensors[call.outputs[0]].shape

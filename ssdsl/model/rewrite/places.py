@@ -10,7 +10,7 @@ SPLITS = ("split", "split_with_sizes", "chunk", "unsafe_chunk", "unbind", "tenso
 ONE_PLACE = ("select", "slice", "select_scatter", "slice_scatter")
 
 
-class Place(Record):
+class Read(Record):
     """Consecutive positions of an axis; `selected`: of one position, whose axis is gone."""
 
     dim: int
@@ -19,7 +19,7 @@ class Place(Record):
     selected: bool = False
 
 
-def place_in(call: CapturedCall, shape: Sequence[int]) -> Place | None:
+def place_in(call: CapturedCall, shape: Sequence[int]) -> Read | None:
     """The positions of a tensor of this shape that a select or a slice reads, or a write to these writes."""
     if call.target.namespace != "aten" or not shape:
         return None
@@ -28,13 +28,13 @@ def place_in(call: CapturedCall, shape: Sequence[int]) -> Place | None:
         return None
     size = shape[dim]
     if call.kind.startswith("select"):
-        return Place(dim=dim % len(shape), start=call.argument("index") % size, size=1, selected=True)
+        return Read(dim=dim % len(shape), start=call.argument("index") % size, size=1, selected=True)
     start, end, step = (call.argument(word) for word in ("start", "end", "step"))
     places = range(size)[start:end:step]
-    return Place(dim=dim % len(shape), start=places[0], size=len(places)) if step == 1 and places else None
+    return Read(dim=dim % len(shape), start=places[0], size=len(places)) if step == 1 and places else None
 
 
-def read_by(call: CapturedCall | None, value: str, tensors: Mapping[str, Tensor]) -> tuple[str, Place] | None:
+def read_by(call: CapturedCall | None, value: str, tensors: Mapping[str, Tensor]) -> tuple[str, Read] | None:
     """The tensor that a result of a call is a part of, and the part; None if it is no part of one."""
     if call is None or call.target.namespace != "aten" or not call.args or not isinstance(call.args[0], Ref):
         return None
@@ -47,6 +47,6 @@ def read_by(call: CapturedCall | None, value: str, tensors: Mapping[str, Tensor]
         return None
     dim, number = call.argument("dim") % len(shape), call.outputs.index(value)
     if call.kind == "unbind":
-        return source, Place(dim, number, 1, True)
+        return source, Read(dim, number, 1, True)
     sizes = [tensors[o].shape[dim] for o in call.outputs]
-    return source, Place(dim, sum(sizes[:number]), sizes[number])
+    return source, Read(dim, sum(sizes[:number]), sizes[number])

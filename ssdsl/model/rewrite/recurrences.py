@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from ssdsl.model.capture.call import CapturedCall
-from ssdsl.model.rewrite.all_steps import Operand
-from ssdsl.model.rewrite.columns import Batched, Child, Column, Columns, Unlike
+from ssdsl.model.rewrite.all_steps import StepOperand
+from ssdsl.model.rewrite.columns import Batched, Child, Column, StepColumns, Unlike
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -23,14 +23,14 @@ CANDIDATES = 4  # values that are tried as the state after the last step
 UNKNOWN = ""  # the state before the first step, until a step is found to read it
 
 
-def states_after(columns: Columns, column: Column) -> Batched:
+def states_after(columns: StepColumns, column: Column) -> Batched:
     """The states after each step, by a scan. Raises Unlike."""
     if column in columns.by_step or None in column:
         raise Unlike
     return Recurrence(columns, [UNKNOWN, *column[:-1]], column).scanned(column, before=False)
 
 
-def states_before(columns: Columns, column: Column) -> Batched:
+def states_before(columns: StepColumns, column: Column) -> Batched:
     """The states before each step, by a scan; the first one may be missing, which is zero. Raises Unlike."""
     if None in column[1:]:
         raise Unlike
@@ -41,7 +41,7 @@ def states_before(columns: Columns, column: Column) -> Batched:
     return columns.first_of(scanned, [*_candidates(columns, column), None])
 
 
-def _candidates(columns: Columns, column: Column) -> Iterator[str]:
+def _candidates(columns: StepColumns, column: Column) -> Iterator[str]:
     """Values that may be the state after the last step: results of the operator that makes the states, soon after."""
     last = column[-1] or ""
     call, at = columns.makers.get(last), columns.order[last]
@@ -64,7 +64,7 @@ LINEAR = frozenset("add sub neg mul div addcmul lerp where".split())
 class Recurrence:
     """The states of a loop: those `before` each step and those `after` it."""
 
-    def __init__(self, columns: Columns, before: list[str | None], after: Column) -> None:
+    def __init__(self, columns: StepColumns, before: list[str | None], after: Column) -> None:
         self.columns, self.before, self.after = columns, before, after
 
     def scanned(self, column: Column, *, before: bool) -> Batched:
@@ -87,10 +87,10 @@ class Recurrence:
 
         def scan(update: Tensor, *others: Tensor) -> Tensor:
             rest, rank = list(others), len(shape)
-            update = _cast(Operand(update, steps, same=offset.same).aligned(rank), dtype)
+            update = _cast(StepOperand(update, steps, same=offset.same).aligned(rank), dtype)
             update = update if tuple(update.shape) == (steps, *shape) else update.expand(steps, *shape)
             if decays:
-                decay = _cast(Operand(rest.pop(0), steps, same=decays[0].same).aligned(rank), dtype)
+                decay = _cast(StepOperand(rest.pop(0), steps, same=decays[0].same).aligned(rank), dtype)
             else:
                 decay = aten.full.default((), coefficient, dtype=dtype, device=torch.device("cpu"))
             return torch.ops.ssdsl.linear_scan.default(decay, update, rest[0] if rest else None, 0, before)  # type: ignore[no-any-return]
@@ -257,7 +257,7 @@ class Recurrence:
 
         def run(*tensors: Tensor) -> Tensor:
             operands = iter(
-                Operand(x, steps, same=t.same).aligned(max(ranks)) for x, t in zip(tensors, given, strict=True)
+                StepOperand(x, steps, same=t.same).aligned(max(ranks)) for x, t in zip(tensors, given, strict=True)
             )
             filled = [next(operands) if isinstance(t, Batched) else t for t in terms]
             return function(*filled)  # type: ignore[no-any-return]
@@ -266,7 +266,7 @@ class Recurrence:
         return Batched(made.value, same=all(t.same for t in given))
 
 
-def _fits(columns: Columns, operand: Batched, shape: tuple[int, ...]) -> bool:
+def _fits(columns: StepColumns, operand: Batched, shape: tuple[int, ...]) -> bool:
     """Whether a tensor broadcasts to a shape."""
     own = columns.tensors[operand.value].shape
     return len(own) <= len(shape) and all(n in (1, m) for n, m in zip(own[::-1], shape[::-1], strict=False))

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from ssdsl.analyse.collectives import (
-    Collective,
     OfGather,
     OfInstruction,
     SizedCollective,
+    TaskCollective,
     of_once,
     of_prologue,
     of_scatter,
@@ -165,7 +165,7 @@ class _Fold:
                 yield Communication(c.kind, c.axes, when, of, on, calls * times, calls * times * c.size_bytes)
 
 
-def _calls(found: Iterable[Collective]) -> list[SizedCollective]:
+def _calls(found: Iterable[TaskCollective]) -> list[SizedCollective]:
     return [collective.call for collective in found]
 
 

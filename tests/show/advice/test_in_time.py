@@ -53,7 +53,8 @@ def test_chunks_of_experts_that_cut_the_whole_batch(golden: Callable[[Path, str]
 
 def test_the_help_names_chunks_of_what_each_device_has() -> None:
     """Also for chunks along another dimension; what it says sends as little as the plan without chunks."""
-    (found,) = said("mixtral:tiny", EXPERTS + "split experts by seq into c = 2\n")
+    (found,) = said("mixtral:tiny", EXPERTS + "split experts by ffn into c = 2\n")
+    assert said("mixtral:tiny", EXPERTS + "split experts by seq into c = 2\n") == []  # rows travel along both
     assert found.line == "split experts by tokens into c = 2"
     chunks = EXPERTS + f"{found.line}\n"
     assert said("mixtral:tiny", chunks) == []
@@ -65,7 +66,7 @@ def test_chunks_that_a_device_cannot_have_are_no_help() -> None:
     eight = EXPERTS.replace("ep = 4", "ep = 2, q = 4").replace(
         "split model -", "split model by batch into q\nsplit model -"
     )
-    (found,) = said("mixtral:tiny", eight + "split experts by seq into c = 2\n")
+    (found,) = said("mixtral:tiny", eight + "split experts by batch into c = 2\n")
     assert found.line is None and "leave this out" in found.change
 
 
