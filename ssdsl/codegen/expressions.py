@@ -234,10 +234,8 @@ def step_text(step: Step, group: GroupName, *, in_place: bool = False, rows: Seq
     match step:
         case AllToAll():
             places = [*map(_places_text, (step.source, step.target)), *rows]
-        case AllReduce() | KeepFirst():
-            pass
-        case _:
-            cut = cuts_of(step)[0]
+        case _ if cuts := cuts_of(step):  # a sum has none
+            cut = cuts[0]
             places = [f"dim={cut.dim}", *([f"outer={cut.outer}"] if cut.outer != 1 else [])]
             if isinstance(step, Exchange):
                 places += [f"have={cut.at}", f"need={step.target.at}", *(["sums=True"] if step.sums else [])]
