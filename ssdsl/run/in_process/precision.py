@@ -155,7 +155,9 @@ def real_of(tensor: torch.Tensor) -> torch.Tensor:
 def _nudged(tensor: torch.Tensor, draw: torch.Generator, precision: torch.dtype) -> torch.Tensor:
     if tensor.is_complex():
         return torch.view_as_complex(_nudged(real_of(tensor), draw, precision))
-    if not tensor.is_floating_point():
+    if (
+        not tensor.is_floating_point() or tensor.layout is not torch.strided
+    ):  # a sparse gradient is made of perturbed rows
         return tensor
     return torch.where(tensor == tensor.round(), tensor, _moved(tensor, draw, precision))
 
@@ -198,5 +200,5 @@ class RoundedScalars(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _is_chosen(result: torch.Tensor, operands: Any) -> bool:
     """Whether a number is an element of an operand, up to its sign."""
-    given = (t for t in tree_leaves(operands) if isinstance(t, torch.Tensor) and t.is_floating_point())
-    return any(bool((t.abs() == result.abs()).any()) for t in given)
+    tensors = (t for t in tree_leaves(operands) if isinstance(t, torch.Tensor) and t.layout is torch.strided)
+    return any(bool((t.abs() == result.abs()).any()) for t in tensors if t.is_floating_point())

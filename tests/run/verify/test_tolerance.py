@@ -425,3 +425,11 @@ def test_both_parts_of_complex_weights_are_nudged() -> None:
     module.weight = torch.nn.Parameter(torch.tensor([0.3 + 0.7j]))
     (weight,) = nudged(Model("m", module, ({},), {}), 0, torch.float32).module.parameters()
     assert bool((real_of(weight) != real_of(module.weight)).all()) and torch.allclose(weight, module.weight)
+
+
+def test_a_sparse_gradient_is_left_as_it_is() -> None:
+    """It is made of rows that have been moved, and torch compares no sparse tensors."""
+    table, rows = torch.nn.Embedding(5, 3, sparse=True), torch.tensor([0, 2, 2])
+    with RoundedScalars(0, elements=True):
+        table(rows).square().sum().backward()  # type: ignore[no-untyped-call]
+    assert table.weight.grad is not None and table.weight.grad.is_sparse
