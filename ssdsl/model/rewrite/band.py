@@ -52,8 +52,12 @@ ANY = _Bits(torch.tensor(True), torch.tensor(True))
 
 
 def _seen(mask: str, numbers: MaskNumbers) -> Reach | None:
-    """The reach of all elements of a mask."""
+    """The reach of all elements of a mask. Most masks have none: their first query sees the last key, and their last
+    query the first one, which is cheap to find out."""
     size = numbers.shape(mask)[-1]
+    ends = ((slice(0, 1), -1), (slice(size - 1, size), 0))
+    if all(bool(_flat(_Rows(numbers, row).of_mask(mask)).expand(1, size)[0, key]) for row, key in ends):
+        return None
     before = after = 0
     for start in range(0, size, step := max(1, BLOCK // size)):
         rows = slice(start, min(size, start + step))
