@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,9 +16,12 @@ from ssdsl.compile import compile_plan
 from ssdsl.model.load.model import Model
 from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import (
+    Clocks,
     Finished,
     Place,
     RanksFailed,
+    Turns,
+    _Rank,
     program_of,
     run_in_process,
     run_ranks,
@@ -195,3 +199,14 @@ def test_a_turn_is_limited_in_processor_time(
     with pytest.raises(RanksFailed, match="rank 1 has computed for 0 s") as failed:
         run_ranks(2, body)
     assert failed.value.kind == "timeout"
+
+
+def test_a_rank_that_has_ended_has_not_stalled() -> None:
+    """Its thread has no clock any more, and that of the process is far ahead."""
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+    time.sleep(0.01)  # until the system has forgotten it
+    turns = Turns()
+    turns.ranks, turns.since = [_Rank(lambda: None, thread=thread)], Clocks(0.0, 0.0)
+    assert not turns._has_stalled()
