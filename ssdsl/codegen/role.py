@@ -39,10 +39,7 @@ def _head(scope: FileScope, code: str) -> str:
         "import torch.nn.functional as F",
         *_imports(scope.common.modules),
         "",
-        "from runtime import (",
-        *(f"    {name}," for name in sorted(used)),
-        ")",
-        "",
+        *(["from runtime import (", *(f"    {name}," for name in sorted(used)), ")", ""] if used else []),
         *(["aten = torch.ops.aten"] if re.search(r"\baten\.", code) else []),
         *(f"{name} = group({', '.join(map(quoted, (mesh, *axes)))})" for axes, name in scope.groups.items()),
     ]

@@ -18,6 +18,10 @@ MODEL = Recipe(4, 2, 4, 6, "embedding", (("Mlp", (4, 8, True, "gelu")), ("Batche
 DATA = ("mesh gpus(dp = 2)", "split model by batch into dp", "assign model to gpus")
 TENSOR = ("mesh gpus(tp = 2)", "split model by ffn into tp", "assign model to gpus")
 ZERO = (*DATA[:2], "split model.optimizer by row into dp", "assign model to gpus")
+STAGES = (
+    *("mesh gpus(pp = 2)", 'let last = model["head"]'),
+    *("assign model - last to gpus[pp = 0]", "assign last to gpus[pp = 1]"),
+)
 FIRST, SECOND, REST = (0, 4), (4, 4), (8, 2)
 PROGRAMS = {
     "another plan and what was lost": Use(
@@ -51,6 +55,15 @@ PROGRAMS = {
     "a loss that does not reach a weight whose axis is two": Use(
         *(Recipe(4, 2, 4, 6, "streams", (), "classes", 1, returns_all=True), 4, 8, "sgd"),
         (Run(DATA, (Train(FIRST, loss="second"), Train(SECOND, loss="loss"))),),
+    ),
+    "a loss without a task on the stage of a tied weight": Use(
+        *(
+            Recipe(4, 2, 4, 6, "embedding", (("Mlp", (4, 8, False, "gelu")),), "tied", 1, returns_all=True),
+            4,
+            8,
+            "adamw",
+        ),
+        (Run(STAGES, (Train(FIRST, 0.05, loss="second"), Train(SECOND), Evaluate((FIRST,), "second"))),),
     ),
     "other lengths": Use(
         *(replace(MODEL, layers=MODEL.layers[:1], returns_all=True), 4, 10, "sgd"),

@@ -74,9 +74,9 @@ class _Shared(NamedTuple):
 
 
 def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[Action]:
-    if not tasks:
-        return
     lowering, role = shared.lowering, shared.lowering.roles[number]
+    if not tasks and not _completes(lowering, role):
+        return
     ends = _Ends(shared, number)
     kept = {r.slot for r in lowering.results}
     read = [dict.fromkeys(_read(shared, ends, task)) for task in tasks]
@@ -111,6 +111,13 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
         return
     yield from (StartReduce(f.number) for f in complete)
     yield from _epilogue(flats, {f.number for found in last_backward.values() for f in found})
+
+
+def _completes(lowering: Lowering, role: Role) -> bool:
+    """Whether a role has copies of tied weights that get gradients: it may have no task of one of several losses, and
+    takes part in the sum over the copies."""
+    flats = [f for f in lowering.flats if lowering.trains and role.is_in(f.submesh)]
+    return any(f.completion.tied and not lowering.unreached.issuperset(f.weights) for f in flats)
 
 
 class _Ends(dict[tuple[int, bool], End | None]):
