@@ -1,5 +1,5 @@
 """The table of a program, `program.json`: all data, for every rank. The compiler fills it, and each rank looks up its
-own part (ranks/rank_setup.py). This module does not import torch."""
+own part (step/rank_setup.py). This module does not import torch."""
 
 import json
 from collections.abc import Mapping

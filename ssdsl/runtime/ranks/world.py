@@ -126,7 +126,7 @@ class World:
     gathered: Gathered = field(default_factory=Gathered)  # in the current forward
     recomputing: int = 0  # how many recomputed forwards are running inside each other
     layer: str = ""  # the module whose function runs
-    site: Any = None  # the program's place of the next collective, if known (program/provenance.py)
+    site: Any = None  # the program's place of the next collective, if known (step/provenance.py)
     call: GroupCall | AwaitedMessage | None = None  # what this rank waits for now
     last: GroupCall | None = None  # the last collective that it started: a GPU may still run it
     tracer: Tracer | None = None  # set in a step that is followed: a clock, or a search for NaN
