@@ -37,13 +37,14 @@ def known_numbers(
         if name in behind:
             behind.update(call.refs())
     known = {v: capture.constants[v] for v in behind if v in capture.constants and not capture.constants[v].is_meta}
-    for name, call in calls.items():
-        if name in behind:
-            is_constant = known.keys() >= set(call.refs()) and _is_small(name, call, capture, most)
-            found = with_numbers(call, known) if is_constant else None
-            if found is None:
-                return None
-            known[name] = found
+    makers = {name: call for name, call in calls.items() if name in behind}
+    if behind - makers.keys() - known.keys() or not all(_is_small(n, c, capture, most) for n, c in makers.items()):
+        return None  # before anything is computed
+    for name, call in makers.items():
+        found = with_numbers(call, known) if known.keys() >= set(call.refs()) else None
+        if found is None:
+            return None
+        known[name] = found
     return known.get(value)
 
 
