@@ -65,6 +65,16 @@ PROGRAMS = {
         ),
         (Run(STAGES, (Train(FIRST, 0.05, loss="second"), Train(SECOND), Evaluate((FIRST,), "second"))),),
     ),
+    "a loss without a task on a stage": Use(
+        *(
+            Recipe(4, 2, 4, 6, "embedding", (("Mlp", (4, 8, False, "gelu")),), "squares", 1, returns_all=True),
+            4,
+            8,
+            "sgd",
+        ),
+        (Run(STAGES, (Train(FIRST, 0.05, loss="second", part=1), Train(SECOND), Evaluate((FIRST,), "second"))),),
+        parts=PARTS,
+    ),
     "other lengths": Use(
         *(replace(MODEL, layers=MODEL.layers[:1], returns_all=True), 4, 10, "sgd"),
         (Run(DATA, (Train(FIRST, length=3), Train(SECOND, length=1), Predict(REST, length=5))),),

@@ -75,13 +75,13 @@ class _Shared(NamedTuple):
 
 def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[Action]:
     lowering, role = shared.lowering, shared.lowering.roles[number]
-    if not tasks and not _completes(lowering, role):
+    flats = [f for f in lowering.flats if lowering.trains and role.is_in(f.submesh)]
+    if not tasks and not flats:  # without a task of one of several losses it still ends the step for its weights
         return
     ends = _Ends(shared, number)
     kept = {r.slot for r in lowering.results}
     read = [dict.fromkeys(_read(shared, ends, task)) for task in tasks]
     last_read = {slot: k for k, slots in enumerate(read) for slot in slots}
-    flats = [f for f in lowering.flats if lowering.trains and role.is_in(f.submesh)]
     last_backward = _last_backwards(shared, role, tasks, flats)
     scattered = [f for f in flats if f.completion.each]
     waited: set[Carry] = set()
@@ -111,13 +111,6 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
         return
     yield from (StartReduce(f.number) for f in complete)
     yield from _epilogue(flats, {f.number for found in last_backward.values() for f in found})
-
-
-def _completes(lowering: Lowering, role: Role) -> bool:
-    """Whether a role has copies of tied weights that get gradients: it may have no task of one of several losses, and
-    takes part in the sum over the copies."""
-    flats = [f for f in lowering.flats if lowering.trains and role.is_in(f.submesh)]
-    return any(f.completion.tied and not lowering.unreached.issuperset(f.weights) for f in flats)
 
 
 class _Ends(dict[tuple[int, bool], End | None]):
