@@ -171,7 +171,7 @@ def beside(engine: Engine, batch: Batch) -> float:
 
 def _content(engine: Engine) -> Content:
     ending = engine.ending
-    return content(engine.held(), ending.weights, ending.optimizer, {})
+    return content(engine.held(), ending.weights, ending.optimizers, {})
 
 
 def timed(work: Callable[[], object]) -> float:
