@@ -256,7 +256,7 @@ def documents_attention(
     """Attention of [tokens, heads, head_dim] within documents, with the arguments and results of torch's operator
     `_varlen_attn`. As in FlashAttention, the last query and the last key of a document are at the same position."""
     if key_bounds is None or any(x is not None for x in paged[:2]):
-        raise NotImplementedError("a paged cache of keys has no gradients")
+        raise NotImplementedError("a paged cache of keys has no gradients: train without block_table and seqused_k")
     rows, columns = (_in_documents(x.size(0), b) for x, b in ((query, query_bounds), (key, key_bounds)))
     mask = rows.document[:, None] == columns.document
     before, after = (-1, 0) if is_causal else (window or (-1, -1))

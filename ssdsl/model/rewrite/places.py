@@ -7,7 +7,6 @@ from ssdsl.model.graph import Ref
 from ssdsl.record import Record
 
 SPLITS = ("split", "split_with_sizes", "chunk", "unsafe_chunk", "unbind", "tensor_split")
-ONE_PLACE = ("select", "slice", "select_scatter", "slice_scatter")
 
 
 class Read(Record):

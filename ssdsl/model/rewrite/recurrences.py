@@ -6,7 +6,7 @@
 coefficient and the offset are. A coefficient may be a number, 1 where states are only added to; None stands for zero.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -55,10 +55,6 @@ def _candidates(columns: StepColumns, column: Column) -> Iterator[str]:
         if alike and count < CANDIDATES and columns.depends(output, last):
             count += 1
             yield output
-
-
-# Kinds of operators that a method of `Recurrence` follows.
-LINEAR = frozenset("add sub neg mul div addcmul lerp where".split())
 
 
 class Recurrence:
@@ -133,10 +129,9 @@ class Recurrence:
         if (addends := self.columns.late_addend(column)) is not None:
             return self._either(addends)
         call, args = self.columns.alike(column)
-        if call.target.namespace != "aten" or call.kind not in LINEAR:
+        if call.target.namespace != "aten" or call.kind not in OF_KIND:
             raise Unlike
-        found: Linear = getattr(self, f"_{call.kind}")(call, *args)
-        return found
+        return OF_KIND[call.kind](self, call, *args)
 
     def _either(self, addends: Iterator[tuple[Column, Column]]) -> Linear:
         start = self.before[0]
@@ -264,6 +259,18 @@ class Recurrence:
 
         made = columns.emit(run, columns.makers[next(v for v in self.after if v is not None)], given)
         return Batched(made.value, same=all(t.same for t in given))
+
+
+OF_KIND: dict[str, Callable[..., Linear]] = {  # by the kind of the operator
+    "add": Recurrence._add,
+    "sub": Recurrence._sub,
+    "neg": Recurrence._neg,
+    "mul": Recurrence._mul,
+    "div": Recurrence._div,
+    "addcmul": Recurrence._addcmul,
+    "lerp": Recurrence._lerp,
+    "where": Recurrence._where,
+}
 
 
 def _fits(columns: StepColumns, operand: Batched, shape: tuple[int, ...]) -> bool:

@@ -185,6 +185,11 @@ def _around(operator: Operator, keys: int, queries: int) -> Reads:
     is_square = size == dims[queries].size and min(before, after) >= 0
     if not is_square or ((queries,), (keys,), (keys,)) != (query, key, value):
         raise Wrong(Rule.FIXED, "attention of as many queries as keys, causal or in a band", operator.kind)
+    return _in_band(size, before, after)
+
+
+@lru_cache(maxsize=16)
+def _in_band(size: int, before: int, after: int) -> Reads:
     return tuple(frozenset((max(0, k - before), min(size - 1, k + after))) for k in range(size))
 
 

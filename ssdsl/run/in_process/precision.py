@@ -155,10 +155,8 @@ def real_of(tensor: torch.Tensor) -> torch.Tensor:
 def _nudged(tensor: torch.Tensor, draw: torch.Generator, precision: torch.dtype) -> torch.Tensor:
     if tensor.is_complex():
         return torch.view_as_complex(_nudged(real_of(tensor), draw, precision))
-    if (
-        not tensor.is_floating_point() or tensor.layout is not torch.strided
-    ):  # a sparse gradient is made of perturbed rows
-        return tensor
+    if not tensor.is_floating_point() or tensor.layout is not torch.strided:
+        return tensor  # a sparse gradient is made of rows that have been moved
     return torch.where(tensor == tensor.round(), tensor, _moved(tensor, draw, precision))
 
 

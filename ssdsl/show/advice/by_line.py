@@ -9,6 +9,7 @@ axis it goes, a transfer to the `assign` that places its reader.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from ssdsl.analyse.collectives import OfGather, OfInstruction, of_task
 from ssdsl.analyse.program_index import ProgramIndex
@@ -185,9 +186,9 @@ class _Lines:
 
     def _collectives(self, function: Function, phase: Phase, network: Network) -> Shares:
         found = Shares(float)
-        for collective in of_task(self.facts, function, phase):
-            cost = network.collective(collective.call, function.submesh)
-            found[self._statement(function, collective.origin)] += cost.communication_s
+        for origin, collectives in groupby(of_task(self.facts, function, phase), lambda c: c.origin):
+            costs = (network.collective(c.call, function.submesh) for c in collectives)
+            found[self._statement(function, origin)] += sum(cost.communication_s for cost in costs)
         return found
 
     def _statement(self, function: Function, origin: OfInstruction | OfGather) -> str:

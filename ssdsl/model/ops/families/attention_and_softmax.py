@@ -113,30 +113,25 @@ RING = PartKernel(
     saved=attention_part_saves,
 )
 
+ATTENTION = Op(
+    "aten::scaled_dot_product_attention",
+    attention,
+    kernel=KEYS,
+    ring=RING,
+    windows=call_of("causal_attention_part", "query key value scale enable_gqa parts"),
+    contraction=True,
+    flops=flops_of_attention,
+    factors=3,
+    backward_factor=1.25,  # five products in place of four: scores are recomputed (FlashAttention, 2022)
+    fused=attention_part_saves,
+)
+
 OPS = (
-    Op(
-        "aten::scaled_dot_product_attention",
-        attention,
-        kernel=KEYS,
-        ring=RING,
-        windows=call_of("causal_attention_part", "query key value scale enable_gqa parts"),
-        contraction=True,
-        flops=flops_of_attention,
-        factors=3,
-        backward_factor=1.25,  # five products in place of four: scores are recomputed (FlashAttention, 2022)
-        fused=attention_part_saves,
-    ),
-    Op(
-        "ssdsl::banded_attention",
-        attention,
-        kernel=KEYS,
-        ring=RING,
+    ATTENTION,
+    replace(
+        ATTENTION,
+        name="ssdsl::banded_attention",
         windows=call_of("banded_attention_part", "query key value attn_mask scale enable_gqa band parts"),
-        contraction=True,
-        flops=flops_of_attention,
-        factors=3,
-        backward_factor=1.25,
-        fused=attention_part_saves,
         text="F.scaled_dot_product_attention({query}, {key}, {value}, {attn_mask}, scale={scale}, "
         "enable_gqa={enable_gqa})",
     ),
