@@ -10,7 +10,7 @@ from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.lower.lower import After, lower
-from ssdsl.lower.lowering import Held
+from ssdsl.lower.stages import Held
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.neighbours.carry_over import carry_over

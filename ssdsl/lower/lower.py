@@ -1,4 +1,5 @@
-"""Lowers a plan to a program: `PASSES` are the passes, in order. docs/glossary.md says what each does.
+"""Lowers a plan to a program: `PASSES` are the passes, in order; `stages.py` has the types that they lead from and to,
+`CHECKS` what holds behind some of them. docs/glossary.md says what each pass does.
 
 A plan is lowered again if it differs from the last one only in the order of tasks, or in the places of statements.
 Formed functions depend on which sets of tasks are ordered, but not on the orders themselves, so functions formed for
@@ -6,12 +7,12 @@ one order serve for others. And nothing but spans in a program depends on the pl
 """
 
 from collections.abc import Callable, Hashable
+from typing import Any
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.ir.function import Split
-from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program
 from ssdsl.ir.references import check_references
+from ssdsl.lower.check_stages import check_formed, check_typed
 from ssdsl.lower.conversions.assemble import assemble
 from ssdsl.lower.conversions.convert import convert_values, find_needs
 from ssdsl.lower.conversions.prologue import form_prologues
@@ -20,61 +21,25 @@ from ssdsl.lower.functions.form_functions import form_functions, join_readers
 from ssdsl.lower.functions.form_sections import form_sections
 from ssdsl.lower.functions.gather_again import gather_again
 from ssdsl.lower.functions.number_kinds import number_kinds
-from ssdsl.lower.lowering import Held, Lowering
-from ssdsl.lower.operators.coordinates import operator_splits
 from ssdsl.lower.operators.copy_constants import copy_constants
 from ssdsl.lower.operators.divide_dims import divide_dims
 from ssdsl.lower.operators.partial_sums import propagate_partial, sink_grad_reductions
+from ssdsl.lower.operators.place_operators import place_operators
 from ssdsl.lower.operators.route_rows import route_rows
 from ssdsl.lower.operators.shard_operators import shard_operators
 from ssdsl.lower.operators.type_operators import type_operators
 from ssdsl.lower.params.flatten_params import flatten_params
 from ssdsl.lower.params.gather_weights import gather_weights
 from ssdsl.lower.params.place_params import place_params
+from ssdsl.lower.stages import Formed, Held, Next, Planned, Scheduled
 from ssdsl.lower.tasks.assign_lanes import assign_lanes
 from ssdsl.lower.tasks.place_events import place_events
 from ssdsl.lower.tasks.schedule_tasks import schedule_tasks
 from ssdsl.plan.plan import HALVES, ClockOrder, OpPlan, Plan
 from ssdsl.record import Record, replace
 
-
-def find_gradients(lowering: Lowering) -> Lowering:
-    """Adds `learning`, which is empty where nothing trains."""
-    return replace(lowering, learning=lowering.graph.learning if lowering.trains else frozenset())
-
-
-Pass = Callable[[Lowering], Lowering]
-After = Callable[[str, Lowering], None]
-
-
-def place_operators(lowering: Lowering) -> Lowering:
-    """Adds the submesh of each placed operator; equal placements share one object."""
-    meshes = {m.name: m for m in lowering.plan.meshes}
-    made: dict[tuple[str, tuple[tuple[str, int], ...]], Submesh] = {}
-    submeshes = {
-        o.name: made.setdefault((p.mesh, p.fixed), Submesh(meshes[p.mesh], p.fixed))
-        for o in lowering.graph.operators
-        if (p := lowering.plan.of(o.name).place) is not None
-    }
-    return replace(lowering, submeshes=submeshes)
-
-
-def cut_operators(lowering: Lowering) -> Lowering:
-    """Adds `cuts`, the splits by an operator's own indices. Equal calls that are cut alike share one tuple, also on
-    other devices, so that further passes can tell by its id what they already know of such a call."""
-    known: dict[tuple[int, int, int], tuple[Split, ...]] = {}  # by identity of record and submesh, as a shortcut
-    shared: dict[Hashable, tuple[Split, ...]] = {}
-    cuts = dict[str, tuple[Split, ...]]()
-    for operator in lowering.graph.computing:
-        record, submesh = lowering.plan.of(operator.name), lowering.submeshes[operator.name]
-        call = lowering.graph.signatures[operator.name]
-        if (key := (call, id(record), id(submesh))) not in known:
-            alike = call, record.indices, submesh.axes
-            if alike not in shared:
-                shared[alike] = operator_splits(operator, record.indices, submesh)
-            known[key] = shared[alike]
-        cuts[operator.name] = known[key]
-    return replace(lowering, cuts=cuts)
+Pass = Callable[[Any], Planned]  # from a stage to the next one, or to the same one with other values
+After = Callable[[str, Planned], None]
 
 
 PASSES: tuple[Pass, ...] = (
@@ -83,8 +48,6 @@ PASSES: tuple[Pass, ...] = (
     route_rows,
     divide_dims,
     place_operators,
-    cut_operators,
-    find_gradients,
     propagate_partial,
     shard_operators,
     sink_grad_reductions,
@@ -110,8 +73,9 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
+CHECKS: dict[Pass, Callable[[Any], None]] = {type_operators: check_typed, number_kinds: check_formed}
 FORMING = PASSES[: PASSES.index(schedule_tasks)]
-AGAIN = (form_functions, *FORMING[FORMING.index(assemble) :])  # what depends on which backwards are in halves
+ASSEMBLING = FORMING[FORMING.index(assemble) :]
 
 
 def lower(
@@ -133,32 +97,38 @@ def lower(
 
 def formed(
     plan: Plan, cluster: Cluster | None = None, after: After | None = None, held: Held = Held(), trains: bool = True
-) -> Lowering:
+) -> Formed:
     """A plan's functions with their communication, before their tasks are ordered."""
     if cluster is not None:
         cluster.check_size(plan.devices, plan.meshes[-1].span)
-    return _run_passes(FORMING, Lowering(plan, cluster, held, trains), after)
+    return _run_passes(FORMING, Planned(plan, cluster, held, trains), Formed, after)
 
 
-def formed_with(clocks: tuple[ClockOrder, ...], lowering: Lowering) -> Lowering:
+def formed_with(clocks: tuple[ClockOrder, ...], last: Formed) -> Formed:
     """The functions of a plan with other clocks, which name the same sets and perhaps the halves of their backwards.
-    What functions need of each other does not depend on these."""
-    return _run_passes(AGAIN, replace(lowering, plan=replace(lowering.plan, clocks=clocks)), None)
+    What functions need of each other, and what prologues provide, does not depend on these."""
+    segmented = form_functions(replace(last, plan=replace(last.plan, clocks=clocks)))
+    provided = replace(last, plan=segmented.plan, segments=segmented.segments)
+    return _run_passes(ASSEMBLING, provided, Formed, None)
 
 
-def scheduled(lowering: Lowering, after: After | None = None) -> Program:
+def scheduled(formed: Formed, after: After | None = None) -> Program:
     """The program of formed functions."""
-    program = _run_passes(PASSES[len(FORMING) :], lowering, after).program()
+    program = _run_passes(PASSES[len(FORMING) :], formed, Scheduled, after).program()
     check_references(program)
     return program
 
 
-def _run_passes(passes: tuple[Pass, ...], lowering: Lowering, after: After | None) -> Lowering:
+def _run_passes(passes: tuple[Pass, ...], before: Planned, stage: type[Next], after: After | None) -> Next:
+    """The stage that passes lead to."""
     for step in passes:
-        lowering = step(lowering)
+        before = step(before)
+        if step in CHECKS:
+            CHECKS[step](before)
         if after is not None:
-            after(step.__name__, lowering)
-    return lowering
+            after(step.__name__, before)
+    assert isinstance(before, stage)
+    return before
 
 
 # -- lowering again ----------------------------------------------------------------------------------------------------
@@ -169,7 +139,7 @@ class Lowered(Record):
     that differ only in the places of statements."""
 
     plan: Plan
-    formed: Lowering
+    formed: Formed
     program: Program
     like: object
 

@@ -11,18 +11,20 @@ factors are `qkv·heads`. `b[out]+` is added by the first part alone, `in*` need
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ssdsl.ir.layout import Submesh
+from ssdsl.lower.asks import Converted
 from ssdsl.lower.lower import PASSES, Pass
-from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.stages import Next, Planned
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Origin, Ref, Stage, Value
 from ssdsl.model.memory.observed import Observed, SavedByParts, SavedShapes
 from ssdsl.model.memory.storage import Storage
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import target
 from ssdsl.plan.plan import Index, Mesh, OpPlan, Order, Phase, Placement, Plan, TaskSet
-from ssdsl.record import replace
+from ssdsl.record import field_names, replace
 from ssdsl.text.source import Source, Span
 
 SPAN = Span(Source("by hand", ""), 0, 0)
@@ -140,12 +142,22 @@ def ordering(plan: Plan, operators: str, index: str, phase: Phase | None = None)
     return replace(saying(plan, operators, sets=frozenset({1})), orders=(*plan.orders, Order(first, second, SPAN)))
 
 
-def after(step: Pass, plan: Plan) -> Lowering:
+def after(step: Callable[[Any], Next], plan: Plan) -> Next:
     """The plan lowered up to a pass and by it."""
-    lowering = Lowering(plan)
-    for each in PASSES[: PASSES.index(step) + 1]:
-        lowering = each(lowering)
-    return lowering
+    passes: tuple[Pass, ...] = PASSES[: PASSES.index(step)]
+    before = Planned(plan)
+    for each in passes:
+        before = each(before)
+    return step(before)
+
+
+def staged(stage: type[Next], plan: Plan, **known: object) -> Next:
+    """A stage of which only these fields are known; the others are empty."""
+    empty: dict[str, object] = {"loss": None, "converted": Converted(), "learning": frozenset()}
+    for name in {"segments", "params", "prologues", "functions", "messages", "results", "flats", "roles", "tasks"}:
+        empty[name] = ()
+    fields = {name: empty.get(name, {}) for name in field_names(stage) if name not in field_names(Planned)}
+    return stage(plan, **fields | known)
 
 
 def submesh(plan_axes: Mapping[str, int], **fixed: int) -> Submesh:

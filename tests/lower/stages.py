@@ -7,10 +7,10 @@ from ssdsl.ir.function import Backward, Function, FunctionInput, OpPart, Paramet
 from ssdsl.ir.layout import Layout, Shape
 from ssdsl.ir.program import Compute, Role
 from ssdsl.ir.value import Name, TimeIndex, Type, Var
-from ssdsl.lower.lowering import Carry, Lowering, Task
+from ssdsl.lower.stages import Carry, Scheduled, Task
 from ssdsl.plan.plan import Phase, Plan
 from ssdsl.record import replace
-from tests.lower.by_hand import graph_of, plan_of, submesh
+from tests.lower.by_hand import graph_of, plan_of, staged, submesh
 
 WHOLE = Type(Layout(()))
 MOVE = Move((), (), Shape(()), Shape(()))
@@ -42,7 +42,7 @@ def signal(number: int, source: int, target: int, axes: dict[str, int]) -> Signa
     return Signal(number, source, target, submesh(axes, pp=source), submesh(axes, pp=target), MOVE)
 
 
-def pipeline(stages: int, parts: int, pairs: list[tuple[int, int]], plan: Plan | None = None) -> Lowering:
+def pipeline(stages: int, parts: int, pairs: list[tuple[int, int]], plan: Plan | None = None) -> Scheduled:
     """Stages, each one function on one device, with a transfer for each pair of them; no tasks yet."""
     axes = {"pp": stages}
     messages = tuple(transfer(n, s, t, axes, parts=parts) for n, (s, t) in enumerate(pairs))
@@ -56,10 +56,10 @@ def pipeline(stages: int, parts: int, pairs: list[tuple[int, int]], plan: Plan |
         functions.append(function(stage, axes, stage, parts, *given, weights=f"w{stage}"))
     roles = tuple(Role(f"stage{stage}", submesh(axes, pp=stage), ()) for stage in range(stages))
     plan = plan_of(GRAPH, axes) if plan is None else plan
-    return Lowering(plan, functions=tuple(functions), messages=messages, roles=roles)
+    return staged(Scheduled, plan, functions=tuple(functions), messages=messages, roles=roles)
 
 
-def with_tasks(lowering: Lowering, *tasks: str) -> Lowering:
+def with_tasks(lowering: Scheduled, *tasks: str) -> Scheduled:
     """The lowering with the tasks of each role, in words: `F0` a forward, `B0` a backward, `0.1` message 0 for part 1,
     `0'1` its gradient."""
     return replace(lowering, tasks=tuple(starmap(_tasks, enumerate(tasks))))
@@ -88,7 +88,7 @@ def words(tasks: tuple[Task, ...]) -> str:
     return " ".join(map(word, tasks))
 
 
-def lanes(lowering: Lowering, *numbers: int) -> Lowering:
+def lanes(lowering: Scheduled, *numbers: int) -> Scheduled:
     """The lowering with the lanes of its messages."""
     messages: tuple[Message, ...] = tuple(replace(m, lane=n) for m, n in zip(lowering.messages, numbers, strict=True))
     return replace(lowering, messages=messages)

@@ -12,11 +12,13 @@ from ssdsl.ir.function import Conversion
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, Submesh
 from ssdsl.ir.param import Param
 from ssdsl.ir.value import TimeIndex, Type, Var
+from ssdsl.lower.asks import Entering, Need, Received, ValueVersions
 from ssdsl.lower.conversions.convert import Source, convert
-from ssdsl.lower.lowering import Entering, Lowering, Need, Received, Segment, TypedOperand, ValueVersions
 from ssdsl.lower.operators.operand_types import local_sizes
+from ssdsl.lower.stages import Placed, Segment, TypedOperand
 from ssdsl.model.graph import Graph, Origin, Value
 from ssdsl.plan.plan import Mesh, Plan
+from tests.lower.by_hand import staged
 
 SHAPE = Shape(((8,), (8,)))
 VALUE = Value("x", Origin.OPERATOR, (8, 8), "float32", True, ((0,), (1,)), ((8,), (8,)))
@@ -33,9 +35,9 @@ WHOLE: Parts = ((), ())
 WITHIN = [(WHOLE, WHOLE), (WHOLE, PART), (WHOLE, ADDEND), (PART, PART), (ADDEND, ADDEND)]
 
 
-def lowering() -> Lowering:
+def lowering() -> Placed:
     graph = Graph("by hand", (), {"x": VALUE}, "x", {}, {})
-    return Lowering(Plan(graph, (MESH,), {}, {}), learning=frozenset({"x"}))
+    return staged(Placed, Plan(graph, (MESH,), {}, {}), learning=frozenset({"x"}))
 
 
 def type_of(place: Placement, parts: Parts) -> Type:

@@ -8,7 +8,7 @@ from ssdsl.compile import compile_evaluation, compile_plan, compile_source
 from ssdsl.ir.function import Backward
 from ssdsl.ir.program import Compute, Free, Program, Start, Wait
 from ssdsl.lower.lower import lower
-from ssdsl.lower.lowering import Held
+from ssdsl.lower.stages import Held
 from ssdsl.model.graph import Graph, Origin
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model, computing

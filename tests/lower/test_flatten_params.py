@@ -18,14 +18,14 @@ from ssdsl.ir.param import (
     SumTiedGrads,
 )
 from ssdsl.lower.errors import ShardConflict, StateApart
-from ssdsl.lower.lowering import Held, Lowering
 from ssdsl.lower.params.flatten_params import completion_of, flatten_params
 from ssdsl.lower.params.place_params import check_shards
+from ssdsl.lower.stages import Assembled, Held
 from ssdsl.plan.plan import State
 from ssdsl.plan.plan import StateShard as StateShard
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
-from tests.lower.by_hand import SPAN, graph_of, plan_of, submesh
+from tests.lower.by_hand import SPAN, graph_of, plan_of, staged, submesh
 
 AXES = {"dp": 4, "tp": 2}
 HERE = submesh(AXES)
@@ -51,7 +51,7 @@ def param(
 
 def flats(*params: Param, shards: tuple[StateShard, ...] = ()) -> tuple[FlatParam, ...]:
     plan = replace(plan_of(GRAPH, AXES), shards=shards)
-    return flatten_params(Lowering(plan, params=params)).flats
+    return flatten_params(staged(Assembled, plan, params=params)).flats
 
 
 def weights(*params: Param, shards: tuple[StateShard, ...] = ()) -> list[tuple[str, ...]]:
@@ -89,14 +89,14 @@ def test_weights_whose_parts_differ_in_size_are_apart() -> None:
 
 def test_a_program_that_does_not_train_keeps_the_flat_parameters_that_it_was_given() -> None:
     held = Held(flats=flats(param("a")))
-    lowering = Lowering(plan_of(GRAPH, AXES), held=held, trains=False, params=(param("b"),))
+    lowering = staged(Assembled, plan_of(GRAPH, AXES), held=held, trains=False, params=(param("b"),))
     assert flatten_params(lowering).flats == held.flats
 
 
 def test_one_that_trains_them_too_completes_their_gradients_as_its_own_cuts_need() -> None:
     held = Held(flats=(*flats(param("a", partial=("dp",))), *flats(param("b", partial=("dp",)))))
     params = param("a", partial=("tp",)), param("b", partial=("tp",))
-    found = flatten_params(Lowering(plan_of(GRAPH, AXES), held=held, params=params)).flats
+    found = flatten_params(staged(Assembled, plan_of(GRAPH, AXES), held=held, params=params)).flats
     assert found == tuple(replace(flat, completion=Completion(once=(AllReduceGrads(("tp",)),))) for flat in held.flats)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from ssdsl.ir.value import TimeIndex
 from ssdsl.lower.functions.form_functions import join_readers
-from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.stages import Grouped
 from ssdsl.plan.plan import Mark
 from ssdsl.record import replace
 from tests.lower.by_hand import SPAN, after, graph_of, ordering, plan_of, saying
@@ -31,7 +31,7 @@ BIAS = """
 KEPT = BIAS.replace("add y[batch, out] a[out]", "mul y[batch, out] a[out]")  # backward of a product keeps its factors
 
 
-def joined(text: str, splits: dict[str, str] | None = None, **places: tuple[str, int]) -> Lowering:
+def joined(text: str, splits: dict[str, str] | None = None, **places: tuple[str, int]) -> Grouped:
     splits = {"batch": "m 2"} if splits is None else splits
     return after(join_readers, plan_of(graph_of(text, **SIZES), {"pp": 2}, splits, places))
 

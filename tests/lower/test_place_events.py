@@ -18,8 +18,8 @@ from ssdsl.ir.program import (
     WaitReduce,
 )
 from ssdsl.ir.value import Name
-from ssdsl.lower.lowering import Carry, Lowering
 from ssdsl.lower.params.flatten_params import completion_of
+from ssdsl.lower.stages import Carry, Scheduled
 from ssdsl.lower.tasks.place_events import AwaitedTransfers, place_events
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
@@ -32,7 +32,7 @@ ZERO_2 = StateAxes(grads=("dp",), optimizer=("dp",))
 ZERO_3 = StateAxes(("dp",), ("dp",), ("dp",))
 
 
-def actions(lowering: Lowering, role: int = 0) -> str:
+def actions(lowering: Scheduled, role: int = 0) -> str:
     return " ".join(map(word, place_events(lowering).roles[role].actions))
 
 
@@ -65,11 +65,11 @@ def flat(
     return FlatParam(number, place, (weight,), "float32", sharded, completion_of(partial, sharded), 8)
 
 
-def one(tasks: str, *flats: FlatParam, parts: int = 2) -> Lowering:
+def one(tasks: str, *flats: FlatParam, parts: int = 2) -> Scheduled:
     return replace(with_tasks(pipeline(2, parts, []), tasks, ""), flats=flats)
 
 
-def two(sender: str, receiver: str) -> Lowering:
+def two(sender: str, receiver: str) -> Scheduled:
     return with_tasks(pipeline(2, 2, [(0, 1)]), sender, receiver)
 
 

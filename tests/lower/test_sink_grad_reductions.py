@@ -1,9 +1,9 @@
 """`sink_grad_reductions`: the operators on weights alone through which a gradient goes as an addend."""
 
 from ssdsl.ir.layout import PARTIAL, REPLICATE
-from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.partial_sums import sink_grad_reductions
 from ssdsl.lower.operators.type_operators import type_operators
+from ssdsl.lower.stages import Sunk
 from tests.lower.by_hand import after, graph_of, plan_of
 
 SIZES = {"batch": 8, "in": 4, "out": 6}
@@ -22,7 +22,7 @@ def sunk(splits: dict[str, str], text: str = TEXT, **places: tuple[str, int]) ->
     return lowered(splits, text, **places).sunk
 
 
-def lowered(splits: dict[str, str], text: str = TEXT, **places: tuple[str, int]) -> Lowering:
+def lowered(splits: dict[str, str], text: str = TEXT, **places: tuple[str, int]) -> Sunk:
     return after(sink_grad_reductions, plan_of(graph_of(text, **SIZES), {"pp": 2, "dp": 2}, splits, places))
 
 

@@ -7,8 +7,8 @@ import pytest
 from ssdsl.ir.function import CALL, Kernel
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Shard
 from ssdsl.ir.value import Axis, Time, Type
-from ssdsl.lower.lowering import Lowering, TypedOperand
 from ssdsl.lower.operators.type_operators import type_operators
+from ssdsl.lower.stages import TypedGraph, TypedOperand
 from ssdsl.model.dims.window import Band, Sliding, Window
 from ssdsl.model.graph import DimWindow, Graph
 from ssdsl.plan.regions import Regions
@@ -47,7 +47,7 @@ def typed(text: str, splits: dict[str, str], operator: str = "y") -> dict[str, T
     return named(lowering, operator)
 
 
-def named(lowering: Lowering, operator: str) -> dict[str, TypedOperand]:
+def named(lowering: TypedGraph, operator: str) -> dict[str, TypedOperand]:
     op, found = lowering.graph.by_name[operator], lowering.typed[operator]
     return dict(zip(op.values, (*found.reads, *found.results), strict=True))
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ssdsl.ir.program import Action, Compute, Program, Start
-from ssdsl.lower.lowering import Carry, Lowering, Task
+from ssdsl.lower.stages import Carry, Scheduled, Task
 from ssdsl.lower.tasks.place_events import place_events
 from ssdsl.plan.plan import Mark, Plan
 from ssdsl.simulate.early_receives import roles_of_devices
@@ -13,7 +13,7 @@ from tests.lower.stages import GRAPH, lanes, pipeline, with_tasks, words
 IN_TURN = "0.0 F0 0.1 F1 0.2 F2 0.3 F3 0.4 F4"
 
 
-def posted(lowering: Lowering) -> list[str]:
+def posted(lowering: Scheduled) -> list[str]:
     """The messages and tasks of each role, as its devices carry them out."""
     placed = place_events(lowering)
     plan, functions, messages, roles = placed.plan, placed.functions, placed.messages, placed.roles

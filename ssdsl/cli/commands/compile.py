@@ -16,7 +16,7 @@ from ssdsl.cli.training import write
 if TYPE_CHECKING:
     from ssdsl.cluster.cluster import Cluster
     from ssdsl.lower.lower import After
-    from ssdsl.lower.lowering import Lowering
+    from ssdsl.lower.stages import Planned
     from ssdsl.workspace import Compiled
 
 Folder = Annotated[
@@ -89,7 +89,7 @@ def _printer(wanted: list[str]) -> "After":
     name."""
     from ssdsl.lang.suggest import suggest
     from ssdsl.lower.lower import PASSES
-    from ssdsl.lower.print_lowering import lowering_text
+    from ssdsl.lower.print_stage import stage_text
 
     known = [step.__name__ for step in PASSES]
     for name in wanted:
@@ -99,8 +99,8 @@ def _printer(wanted: list[str]) -> "After":
                 f"there is no pass `{name}`: {hint}; the passes are {', '.join(known)}", param_hint="'--print-after'"
             )
 
-    def after(name: str, lowering: "Lowering") -> None:
+    def after(name: str, stage: "Planned") -> None:
         if name in wanted:
-            print_text(f"# after {name}\n{lowering_text(lowering)}\n")
+            print_text(f"# after {name}\n{stage_text(stage)}\n")
 
     return after

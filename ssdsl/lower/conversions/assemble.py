@@ -25,9 +25,10 @@ from ssdsl.ir.function import (
 )
 from ssdsl.ir.program import Loss, Result
 from ssdsl.ir.value import Name, Var
+from ssdsl.lower.asks import Ask, Entering, Received, SentVersions
 from ssdsl.lower.conversions.convert import in_order
 from ssdsl.lower.conversions.even import even_cut
-from ssdsl.lower.lowering import Ask, Entering, Lowering, Received, Segment, SentVersions
+from ssdsl.lower.stages import Assembled, Provided, Segment, grown
 from ssdsl.model.graph import Operator, Origin
 from ssdsl.record import replace
 
@@ -46,13 +47,13 @@ class _Draft:
     outputs: dict[Name, FunctionOutput] = field(default_factory=dict)
 
 
-def assemble(lowering: Lowering) -> Lowering:
+def assemble(lowering: Provided) -> Assembled:
     """Adds the functions, each of one section, the transfers, the loss and the results."""
     return _Assembling(lowering).assembled()
 
 
 class _Assembling:
-    def __init__(self, lowering: Lowering) -> None:
+    def __init__(self, lowering: Provided) -> None:
         self.lowering, self.graph = lowering, lowering.graph
         self.converted = lowering.converted
         self.drafts = [_Draft(n, s) for n, s in enumerate(lowering.segments)]
@@ -62,7 +63,7 @@ class _Assembling:
         self.arrived: dict[str, list[tuple[_Draft, Name, Received]]] = {}  # by value, those that a message brings
         self.before = _Before(lowering)
 
-    def assembled(self) -> Lowering:
+    def assembled(self) -> Assembled:
         for number, operator in in_order(self.lowering.segments):
             self._operator(self.drafts[number], operator)
         loss = self._loss()
@@ -75,7 +76,8 @@ class _Assembling:
         functions = tuple(_finished(d, live[d.number], self.lowering.learning, self.graph.loss) for d in self.drafts)
         returning = {i.message for f in functions for i in f.inputs if i.gradient}
         transfers = (t if t.number in returning else replace(t, backward=None) for t in self.transfers.values())
-        return replace(self.lowering, functions=functions, messages=tuple(transfers), loss=loss, results=results)
+        made = {"functions": functions, "messages": tuple(transfers), "loss": loss, "results": results}
+        return grown(self.lowering, Assembled, **made)
 
     # -- operators ---------------------------------------------------------------------------------------------------
 
@@ -223,7 +225,7 @@ class _Assembling:
 class _Before:
     """The functions from which each function follows."""
 
-    def __init__(self, lowering: Lowering) -> None:
+    def __init__(self, lowering: Provided) -> None:
         self.lowering = lowering
         self.found: dict[bool, list[set[int]]] = {}
 

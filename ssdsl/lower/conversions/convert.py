@@ -11,8 +11,9 @@ from ssdsl.ir.param import Param
 from ssdsl.ir.place import place_of
 from ssdsl.ir.rows import counts_of, slots_of
 from ssdsl.ir.value import Name, Type, Var
+from ssdsl.lower.asks import Ask, Converted, Need, ValueVersions
 from ssdsl.lower.conversions.versions import ReadsBetween, Within
-from ssdsl.lower.lowering import Ask, Converted, Lowering, Need, Segment, TypedOperand, TypedOperator, ValueVersions
+from ssdsl.lower.stages import Answered, Asked, Placed, Segment, Stored, TypedOperand, TypedOperator, grown
 from ssdsl.model.graph import Operator, Value
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
@@ -20,7 +21,7 @@ from ssdsl.text.diagnostic import PlanError
 # -- needs -------------------------------------------------------------------------------------------------------------
 
 
-def find_needs(lowering: Lowering) -> Lowering:
+def find_needs(lowering: Stored) -> Asked:
     """Adds `asks`: by operator, those for its operands and then for its results that are written to buffers; and
     `reported`: those for the outputs that are asked for by name."""
     found: dict[str, tuple[Ask, ...]] = {}
@@ -46,7 +47,7 @@ def find_needs(lowering: Lowering) -> Lowering:
         found[operator.name] = tuple(asks)
     last, outputs = (len(found), 0), lowering.graph.outputs
     reported = {name: Ask(v, lowering.makers[v], None, None, last) for name, v in outputs.items()}
-    return replace(lowering, asks=found, reported=reported)
+    return grown(lowering, Asked, asks=found, reported=reported)
 
 
 def _needs_of(typed: TypedOperator, learns: bool) -> Iterator[tuple[Need, Hashable]]:
@@ -61,14 +62,12 @@ def in_order(segments: tuple[Segment, ...]) -> Iterator[tuple[int, Operator]]:
 
 
 Source = TypedOperand | Param | None  # an operator's result, a weight, or a prologue value that exists in any layout
-Asked = Sequence[tuple[int, Need | None]]  # by function, in the order of the program
+Needs = Sequence[tuple[int, Need | None]]  # by function, in the order of the program
 
 # -- one value ---------------------------------------------------------------------------------------------------------
 
 
-def convert(
-    lowering: Lowering, value: Value, source: Source, segments: Sequence[Segment], asked: Asked
-) -> ValueVersions:
+def convert(lowering: Placed, value: Value, source: Source, segments: Sequence[Segment], asked: Needs) -> ValueVersions:
     """The answer for a value that functions on these segments need; if an operator makes it, then in the first segment.
 
     The answer has a refusal where unequal parts leave a needed digit without one fixed place. It does not depend on the
@@ -110,15 +109,15 @@ def _beginning(source: Source, between: ReadsBetween | None, there: Within, need
 # -- all values --------------------------------------------------------------------------------------------------------
 
 
-def convert_values(lowering: Lowering) -> Lowering:
+def convert_values(lowering: Asked) -> Answered:
     """Adds `converted`. Raises PlanError for the first need in the order of the program that cannot be met."""
-    return replace(lowering, converted=_Values(lowering).converted())
+    return grown(lowering, Answered, converted=_Values(lowering).converted())
 
 
 class _Values:
     """The values of a plan, and the answers for those that have been converted so far."""
 
-    def __init__(self, lowering: Lowering) -> None:
+    def __init__(self, lowering: Asked) -> None:
         self.lowering, self.graph = lowering, lowering.graph
         numbers: dict[Hashable, int] = {}
         places = [(s.submesh.axes, lowering.links(s.submesh)) for s in lowering.segments]

@@ -14,12 +14,12 @@ from ssdsl.ir.layout import REPLICATE, Layout, Placement, Shape, Shard, Submesh
 from ssdsl.ir.value import Name, Type, Var
 from ssdsl.lower.conversions.even import check_path
 from ssdsl.lower.conversions.reshard import reshard
-from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.kernels import first_of, kernel_of
 from ssdsl.lower.operators.operand_types import local_sizes, operand_types
 from ssdsl.lower.operators.shard_operators import data_splits
+from ssdsl.lower.stages import Answered, Provided, grown
 from ssdsl.model.graph import Operator, Origin, Stage
-from ssdsl.record import Record, replace
+from ssdsl.record import Record
 
 When = tuple[int, ...]  # position in the order of the program: an operator, an operand, then what that need leads to
 Part = frozenset[tuple[str, Shard]]  # the digits of a device's part, each with the axis of the mesh that fixes it
@@ -51,20 +51,20 @@ class _Draft:
     results: list[tuple[When, Name]] = field(default_factory=list)
 
 
-def form_prologues(lowering: Lowering) -> Lowering:
+def form_prologues(lowering: Answered) -> Provided:
     """Adds the prologues, and `provided`: the names under which they provide what functions ask for."""
     return _Forming(lowering).formed()
 
 
 class _Forming:
-    def __init__(self, lowering: Lowering) -> None:
+    def __init__(self, lowering: Answered) -> None:
         self.lowering, self.graph = lowering, lowering.graph
         self.asks: dict[str, list[_Ask]] = {}
         self.made: dict[tuple[str, Submesh], tuple[When, Type]] = {}  # as data operators leave values
         self.names: dict[tuple[str, Submesh, Layout], Name] = {}
         self.drafts: dict[Submesh, _Draft] = {}
 
-    def formed(self) -> Lowering:
+    def formed(self) -> Provided:
         for value, ask in self._asked():
             self.asks.setdefault(value, []).append(ask)
             self.drafts.setdefault(ask.submesh, _Draft())
@@ -77,7 +77,7 @@ class _Forming:
         for value, ask in wanted:
             self.drafts[ask.submesh].results.append((ask.when, self.names[value, ask.submesh, ask.layout]))
         prologues = tuple(self._prologue(submesh, draft) for submesh, draft in self.drafts.items())
-        return replace(self.lowering, prologues=prologues, provided=self.names)
+        return grown(self.lowering, Provided, prologues=prologues, provided=self.names)
 
     def _asked(self) -> Iterator[tuple[str, _Ask]]:
         """The values that functions read and no function makes, weights and buffers aside, each with its ask."""

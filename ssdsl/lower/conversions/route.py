@@ -19,8 +19,8 @@ from ssdsl.ir.comm import Move
 from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh, is_apart
 from ssdsl.lower.conversions.reshard import reshard, steps_time
 from ssdsl.lower.conversions.transfer import keep_boxes, plan_move
-from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import inside
+from ssdsl.lower.stages import Planned
 from ssdsl.record import Record, replace
 
 Shares = Mapping[str, Shard]  # the digits that divide a tensor among devices that hold it whole, by axis
@@ -77,7 +77,7 @@ class Parts(Record):
         return replace(move, broadcast=True) if broadcast and move.repeats else move
 
 
-def find_route(lowering: Lowering, source: RouteEnd, target: RouteEnd, parts: Parts) -> Route:
+def find_route(lowering: Planned, source: RouteEnd, target: RouteEnd, parts: Parts) -> Route:
     """The fastest route of a tensor: the one with the fewest shares, and with broadcasts only where all others are
     clearly slower. Plain where links are unknown or `routes = false`. `target.value` has one box for each device."""
     if lowering.cluster is None or not lowering.cluster.routes:
@@ -102,7 +102,7 @@ def with_shares(layout: Layout, submesh: Submesh, shares: Shares) -> Layout:
     return Layout(tuple(shares.get(a, place) for (a, _), place in places))
 
 
-def _choices(lowering: Lowering, end: RouteEnd, parts: Parts) -> Iterator[Shares]:
+def _choices(lowering: Planned, end: RouteEnd, parts: Parts) -> Iterator[Shares]:
     """Yields no shares; then shares along the axis with the fastest links, of the axes along which the tensor is whole;
     then along the next one too, and so on."""
     shares: dict[str, Shard] = {}
@@ -136,7 +136,7 @@ def _share(ranks: int, layouts: list[Layout], axis: int, parts: Parts) -> Shard 
 
 
 def _times(
-    lowering: Lowering, source: RouteEnd, target: RouteEnd, way: tuple[Shares, Shares], parts: Parts
+    lowering: Planned, source: RouteEnd, target: RouteEnd, way: tuple[Shares, Shares], parts: Parts
 ) -> tuple[float, float]:
     """The seconds of a value's way, and of its gradient's way back: without broadcasts, and with them."""
     left, arrived = source.travelling(way[0]), target.travelling(way[1])
@@ -152,7 +152,7 @@ def _times(
 
 
 def _within(
-    lowering: Lowering, submesh: Submesh, before: Layout, after: Layout, parts: Parts, *, sums: bool = False
+    lowering: Planned, submesh: Submesh, before: Layout, after: Layout, parts: Parts, *, sums: bool = False
 ) -> float:
     links, shape = lowering.links(submesh), parts.size
     here, there = inside(before, parts.times), inside(after, parts.times)
@@ -161,7 +161,7 @@ def _within(
 
 
 def _between(
-    lowering: Lowering, source: Submesh, before: Layout, target: Submesh, after: Layout, parts: Parts
+    lowering: Planned, source: Submesh, before: Layout, target: Submesh, after: Layout, parts: Parts
 ) -> tuple[float, float]:
     """The seconds of one direction: without broadcasts, and with them."""
     assert lowering.cluster is not None

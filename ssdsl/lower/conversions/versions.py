@@ -16,12 +16,13 @@ from ssdsl.ir.function import Conversion, Merge
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, cut, regions_of
 from ssdsl.ir.rows import slots_of
 from ssdsl.ir.value import Name, TimeIndex, Type, Var
+from ssdsl.lower.asks import Entering, Need, Received, SentVersions, ValueVersions, What
 from ssdsl.lower.conversions.even import check_even, check_path, even_cut
 from ssdsl.lower.conversions.region_read import region_read
 from ssdsl.lower.conversions.reshard import exchange, reshard
 from ssdsl.lower.conversions.route import NO_SHARES, Parts, RouteEnd, Shares, find_route, with_shares
-from ssdsl.lower.lowering import Entering, Lowering, Need, Received, Segment, SentVersions, ValueVersions, What
 from ssdsl.lower.operators.operand_types import inside, local_sizes
+from ssdsl.lower.stages import Placed, Segment
 from ssdsl.model.graph import Value
 from ssdsl.record import Record, replace
 
@@ -35,7 +36,7 @@ class Within:
     operators with equal needs share it.
     """
 
-    lowering: Lowering
+    lowering: Placed
     value: Value
     segment: Segment
     number: int

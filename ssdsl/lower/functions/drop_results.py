@@ -26,12 +26,12 @@ from ssdsl.ir.function import (
 )
 from ssdsl.ir.value import Name
 from ssdsl.lower.functions.views import memory_of
-from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.stages import Formed
 from ssdsl.model.graph import Graph
 from ssdsl.record import replace
 
 
-def drop_results(lowering: Lowering) -> Lowering:
+def drop_results(lowering: Formed) -> Formed:
     """Sets `again` of recomputed sections."""
     functions = tuple(_marked(f, lowering.graph) if _may_drop(f) else f for f in lowering.functions)
     return replace(lowering, functions=functions)

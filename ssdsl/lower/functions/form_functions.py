@@ -20,13 +20,12 @@ from collections.abc import Collection, Mapping
 from ssdsl.ir.function import Carried, OpSplit
 from ssdsl.ir.layout import Shard
 from ssdsl.ir.value import Time, TimeIndex
-from ssdsl.lower.lowering import Kind, Lowering, Segment
 from ssdsl.lower.operators.operand_types import operand_shape, place_in, waits_for_no_later
+from ssdsl.lower.stages import Grouped, Kind, Segment, Segmented, Sunk, TypedGraph, grown
 from ssdsl.model.graph import Graph, Operand, Operator
 from ssdsl.model.memory.saved import saved
 from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.plan.plan import HALVES
-from ssdsl.record import replace
 
 # -- operators on weights alone ----------------------------------------------------------------------------------------
 
@@ -35,23 +34,22 @@ Joined = dict[str, tuple[TimeIndex, ...]]  # by operator, the indices in time of
 Readers = dict[str, list[tuple[Operator, Operand]]]  # of the results of an operator, each at least once
 
 
-def join_readers(lowering: Lowering) -> Lowering:
+def join_readers(lowering: Sunk) -> Grouped:
     """Adds `joined`, and its indices to `sunk`, as gradients stay addends along them; also `kinds` and `levels` of all
     operators, with the joined ones in their new functions."""
     able: Collection[str] = _able(lowering)
     readers, kinds = _readers(lowering.graph, able), kinds_of(lowering)
     while True:
         joined, those = _of_one_kind(lowering, kinds, able, readers)
-        found = replace(lowering, joined=joined, kinds=those)
-        found = replace(found, levels=levels_of(found, those))
-        able = _of_one_level(found, readers)
+        levels = levels_of(lowering, those, joined)
+        able = _of_one_level(joined, levels, readers)
         if able == joined.keys():
             break
     sunk = {name: lowering.sunk.get(name, frozenset()) | {t.name for t in times} for name, times in joined.items()}
-    return replace(found, sunk=lowering.sunk | sunk)
+    return grown(lowering, Grouped, sunk=lowering.sunk | sunk, joined=joined, kinds=those, levels=levels)
 
 
-def _able(lowering: Lowering) -> frozenset[str]:
+def _able(lowering: Sunk) -> frozenset[str]:
     """The operators that may run more than once a step: they read only weights, and leave only values that backward
     does not keep, or that are recomputed."""
     graph, alone = lowering.graph, lowering.graph.alone
@@ -96,7 +94,7 @@ def _readers(graph: Graph, operators: Collection[str]) -> Readers:
 
 
 def _of_one_kind(
-    lowering: Lowering, kinds: Mapping[str, Kind], able: Collection[str], readers: Readers
+    lowering: Sunk, kinds: Mapping[str, Kind], able: Collection[str], readers: Readers
 ) -> tuple[Joined, dict[str, Kind]]:
     """The operators whose readers are all of one kind and read their results whole in each part, with the indices in
     time that they get; and the kinds of all operators after that."""
@@ -130,16 +128,15 @@ def _reads_all(reader: Operator, splits: tuple[OpSplit, ...], operand: Operand, 
     return True
 
 
-def _of_one_level(lowering: Lowering, readers: Readers) -> set[str]:
+def _of_one_level(joined: Joined, levels: Mapping[str, int], readers: Readers) -> set[str]:
     """The operators of `joined` that end up in one function with all their readers."""
-    levels = lowering.levels
-    return {n for n in lowering.joined if {levels[reader.name] for reader, _ in readers[n]} == {levels[n]}}
+    return {n for n in joined if {levels[reader.name] for reader, _ in readers[n]} == {levels[n]}}
 
 
 # -- kinds and levels --------------------------------------------------------------------------------------------------
 
 
-def kinds_of(lowering: Lowering) -> dict[str, Kind]:
+def kinds_of(lowering: Sunk) -> dict[str, Kind]:
     """The kind of each operator, before operators join their readers."""
     ordered = frozenset(tasks.number for tasks in lowering.plan.ordered())
     kinds: dict[str, Kind] = {}
@@ -160,11 +157,11 @@ def _time(splits: tuple[OpSplit, ...]) -> list[TimeIndex]:
     return [TimeIndex(s.coordinate.name, s.parts, s.sizes) for s in splits if isinstance(s.coordinate, Time)]
 
 
-def levels_of(lowering: Lowering, kinds: dict[str, Kind]) -> dict[str, int]:
+def levels_of(lowering: Sunk, kinds: dict[str, Kind], joined: Joined) -> dict[str, int]:
     """The level of each operator: as early as its inputs allow, then as late as its consumers allow, so that there are
     few functions."""
     operators, sources = lowering.graph.computing, lowering.graph.sources
-    is_same, is_cut = _SameParts(lowering), _cut_apart(lowering)
+    is_same, is_cut = _SameParts(lowering), _cut_apart(lowering, joined)
     edges: dict[str, list[tuple[str, int]]] = {o.name: [] for o in operators}
     level: dict[str, int] = {}
     for op in operators:
@@ -182,11 +179,11 @@ def levels_of(lowering: Lowering, kinds: dict[str, Kind]) -> dict[str, int]:
     return level
 
 
-def _cut_apart(lowering: Lowering) -> set[tuple[str, str]]:
+def _cut_apart(lowering: Sunk, all_joined: Joined) -> set[tuple[str, str]]:
     """Pairs of a producer and an operator that has joined its readers. The producer computes in parts (in time) what
     the joined operator needs whole in each part, so they cannot share a function."""
     found = set[tuple[str, str]]()
-    for name, joined in lowering.joined.items():
+    for name, joined in all_joined.items():
         times = {Time(t.name) for t in joined}
         makers = (source.name for _, source, _ in lowering.graph.sources[name])
         found.update((m, name) for m in makers if not times.isdisjoint(s.coordinate for s in lowering.splits[m]))
@@ -196,7 +193,7 @@ def _cut_apart(lowering: Lowering) -> set[tuple[str, str]]:
 class _SameParts:
     """Asks `is_same_part` once for equal calls that share their splits."""
 
-    def __init__(self, lowering: Lowering) -> None:
+    def __init__(self, lowering: Sunk) -> None:
         self.splits, self.signatures = lowering.splits, lowering.graph.signatures
         self.known: dict[tuple[int, ...], bool] = {}
 
@@ -232,7 +229,7 @@ def is_same_part(before: Use, after: Use) -> bool:
 # -- segments ----------------------------------------------------------------------------------------------------------
 
 
-def form_functions(lowering: Lowering) -> Lowering:
+def form_functions(lowering: TypedGraph) -> Segmented:
     """Adds the segments, in an order in which they can run, and by value the number of the one that makes it."""
     kinds, levels = lowering.kinds, lowering.levels
     groups: dict[tuple[int, Kind], list[Operator]] = {}
@@ -251,4 +248,4 @@ def form_functions(lowering: Lowering) -> Lowering:
         for inside in (groups[level, kind],)
     )
     makers = {o.value: number for number, s in enumerate(segments) for op in s.operators for o in op.outputs}
-    return replace(lowering, segments=segments, makers=makers)
+    return grown(lowering, Segmented, segments=segments, makers=makers)

@@ -24,7 +24,7 @@ from ssdsl.ir.function import (
 )
 from ssdsl.ir.value import Name
 from ssdsl.lower.functions.own_statistics import with_own_statistics
-from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.stages import Assembled
 from ssdsl.model.dims.layers import layers_by_path
 from ssdsl.model.graph import Graph
 from ssdsl.model.memory.observed import OWN_CALL, overwritable
@@ -43,7 +43,7 @@ class _Facts(Record):
     alone: frozenset[str]
 
 
-def form_sections(lowering: Lowering) -> Lowering:
+def form_sections(lowering: Assembled) -> Assembled:
     """Replaces the functions by their finished forms."""
     graph = lowering.graph
     facts = _Facts(graph, layers_by_path(graph), lowering.plan, graph.alone)

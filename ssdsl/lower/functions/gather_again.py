@@ -18,13 +18,13 @@ from ssdsl.ir.comm import AllGather, Exchange
 from ssdsl.ir.function import Backward, Conversion, Function, Instr, OpPart, Section, reads_of, saved_names
 from ssdsl.ir.value import Name
 from ssdsl.lower.functions.views import views_of
-from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.stages import Formed
 from ssdsl.model.graph import Graph
 from ssdsl.plan.plan import State
 from ssdsl.record import replace
 
 
-def gather_again(lowering: Lowering) -> Lowering:
+def gather_again(lowering: Formed) -> Formed:
     """Sets `again` of those conversions."""
     plan = lowering.plan
     asked = frozenset(n for n, record in plan.operators.items() if record.regathers is not None)

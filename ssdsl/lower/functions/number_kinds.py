@@ -13,20 +13,20 @@ from collections.abc import Hashable
 
 from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Write, reads_of, results_of
 from ssdsl.ir.value import Name, Var
-from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.stages import Formed
 from ssdsl.record import replace
 
 Locals = dict[Name, int]  # the numbers of local values, in the order of their appearance
 
 
-def number_kinds(lowering: Lowering) -> Lowering:
+def number_kinds(lowering: Formed) -> Formed:
     """Sets `kind` of all functions and sections."""
     numbering = _Numbering(lowering)
     return replace(lowering, functions=tuple(map(numbering.of, lowering.functions)))
 
 
 class _Numbering:
-    def __init__(self, lowering: Lowering) -> None:
+    def __init__(self, lowering: Formed) -> None:
         self.typed, self.flats, self.about = lowering.typed, lowering.flats, _About(lowering)
         self.kinds: dict[Hashable, int] = {}
         self.equal: dict[Hashable, int] = {}  # a number for each distinct large object, such as a type
@@ -93,7 +93,7 @@ class _Numbering:
 class _About(dict[str, int]):
     """By value, a number for the model's facts about it and the origin of its memory; found at the first look-up."""
 
-    def __init__(self, lowering: Lowering) -> None:
+    def __init__(self, lowering: Formed) -> None:
         super().__init__()
         graph = lowering.graph
         self.graph, self.alone, self.read, self.learning = graph, graph.alone, graph.readers, lowering.learning

@@ -6,7 +6,7 @@ the stages of a pipeline do, each place has an operator of its own. It is cut as
 plan cuts it itself. An operator that a plan assigns by itself stays there.
 """
 
-from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.stages import Planned
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.rewrite.copy_repeated import copy_repeated
 from ssdsl.plan.neighbours.place_beside import beside
@@ -14,7 +14,7 @@ from ssdsl.plan.plan import NOTHING, OpPlan, Placement, Plan
 from ssdsl.record import replace
 
 
-def copy_constants(lowering: Lowering) -> Lowering:
+def copy_constants(lowering: Planned) -> Planned:
     """Replaces the plan by one in which repeated constants are computed where they are read."""
     return replace(lowering, plan=with_copies(lowering.plan))
 

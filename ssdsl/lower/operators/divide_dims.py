@@ -9,7 +9,7 @@ known from reshapes. `into m = [6, 2], dp` says the same: a device has half of e
 from collections.abc import Iterator
 from math import prod
 
-from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.stages import Planned
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Value
 from ssdsl.model.ops.reader import kernel_dims
 from ssdsl.plan.plan import Index, Plan
@@ -19,7 +19,7 @@ from ssdsl.record import replace
 Outer = dict[int, int]  # by the class of a dimension: the number of equal parts, each of which is cut into unequal ones
 
 
-def divide_dims(lowering: Lowering) -> Lowering:
+def divide_dims(lowering: Planned) -> Planned:
     """Replaces the graph and the indices of the plan, if there is such a dimension."""
     plan = lowering.plan
     if not (wanted := _outer(plan)):

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from ssdsl.ir.function import Carried, Split, names_along
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Submesh
 from ssdsl.ir.value import Axis, Coordinate, Time, Type
-from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import coordinate_of, operator_splits
 from ssdsl.lower.operators.operand_types import Axes, operand_shape, operand_types, place_in, waits_for_no_later
+from ssdsl.lower.stages import Placed, Sharded, Summed, Sunk, grown
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.rows import linear_with
 from ssdsl.plan.plan import Index, Plan
@@ -37,8 +37,8 @@ from ssdsl.record import Record, replace
 Partial = dict[Coordinate, Index]  # the coordinates along which a value is a sum, and the index that cut it there
 
 
-def propagate_partial(lowering: Lowering) -> Lowering:
-    """Adds to `splits` the sums that linear operators carry on.
+def propagate_partial(lowering: Placed) -> Summed:
+    """Adds `sums`, those that linear operators carry on.
 
     Also takes ordered indices in time away, in the plan, from operators of the loss that wait for all parts of them.
     """
@@ -47,9 +47,8 @@ def propagate_partial(lowering: Lowering) -> Lowering:
     for operator in lowering.graph.computing:
         walk.operator(operator)
     plan = lowering.plan.cutting(walk.late) if walk.late else lowering.plan
-    return replace(
-        lowering, plan=plan, cuts=walk.cuts, splits={name: found for name, found in walk.splits.items() if found}
-    )
+    sums = {name: carried for name, carried in walk.splits.items() if carried}
+    return grown(lowering, Summed, plan=plan, cuts=walk.cuts, sums=sums)
 
 
 class _Made(Record):
@@ -69,7 +68,7 @@ class _Walk:
     they wait for all parts of the others. `written` are the values that buffers take. `made` and
     `places` say how and where each value was made so far."""
 
-    lowering: Lowering
+    lowering: Placed
     cuts: dict[str, tuple[Split, ...]]
     linear: frozenset[str]
     tail: frozenset[str]
@@ -209,7 +208,7 @@ def _ordered_indices(plan: Plan) -> dict[str, frozenset[str]]:
 # -- gradients on their way to weights ---------------------------------------------------------------------------------
 
 
-def sink_grad_reductions(lowering: Lowering) -> Lowering:
+def sink_grad_reductions(lowering: Sharded) -> Sunk:
     """Adds `sunk`: for each such operator, the axes and indices in time along which its outputs' gradients stay
     partial."""
     alone, moving = lowering.graph.alone, lowering.graph.tails.dispatched
@@ -224,10 +223,10 @@ def sink_grad_reductions(lowering: Lowering) -> Lowering:
         axes = {a for user in users for a in _partial(lowering, user, operator, sunk)}
         if axes - split:
             sunk[operator.name] = frozenset(axes - split)
-    return replace(lowering, sunk=sunk)
+    return grown(lowering, Sunk, sunk=sunk)
 
 
-def _partial(lowering: Lowering, user: Operator, producer: Operator, sunk: dict[str, frozenset[str]]) -> set[str]:
+def _partial(lowering: Sharded, user: Operator, producer: Operator, sunk: dict[str, frozenset[str]]) -> set[str]:
     axes = lowering.submeshes[user.name].axes
     outputs = {o.value for o in producer.outputs}
     names: set[str] = set()

@@ -24,10 +24,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.divide_dims import unused_class
 from ssdsl.lower.operators.row_regions import ROUTED, ExpertRegion, experts_of, regions_of
 from ssdsl.lower.operators.travelling_rows import with_travelling_rows
+from ssdsl.lower.stages import Planned
 from ssdsl.model.graph import Dim, Operand, Operator, Origin, Ref, Stage, Value, rename_refs
 from ssdsl.model.memory.storage import Storage, laid_again, strides_in
 from ssdsl.model.ops.families.experts import TARGETS
@@ -41,7 +41,7 @@ ARANGE = target("aten::arange", "end dtype layout device pin_memory")
 BALANCED = "how many rows an expert has is known when it runs"
 
 
-def route_rows(lowering: Lowering) -> Lowering:
+def route_rows(lowering: Planned) -> Planned:
     """Replaces the plan by one in which rows are routed to their experts, if it cuts experts over devices."""
     plan, regions = lowering.plan, list[ExpertRegion]()
     for region in regions_of(plan):

@@ -8,10 +8,10 @@ from ssdsl.ir.function import OpSplit, Split
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis, Coordinate, names_of
 from ssdsl.lower.errors import CombinedInTime, PartsApart, UnevenWithOthers
-from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import are_joined, coordinate_of, operator_splits
 from ssdsl.lower.operators.divide_dims import undivided_by
 from ssdsl.lower.operators.operand_types import operand_shape, operand_types
+from ssdsl.lower.stages import Sharded, Summed, grown
 from ssdsl.model.dims.window import Band, Moved, Rolled
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.reader import placed_dims
@@ -20,7 +20,7 @@ from ssdsl.record import replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
-def shard_operators(lowering: Lowering) -> Lowering:
+def shard_operators(lowering: Summed) -> Sharded:
     """Adds the splits of every placed operator.
 
     Raises PlanError: unequal parts, or windows, along a dimension that another index cuts too; parts that are no runs,
@@ -46,11 +46,11 @@ def shard_operators(lowering: Lowering) -> Lowering:
                     wrong[problem.code, index] = _with_cause(problem, operator, plan)
             if not problems and own is lowering.cuts[operator.name]:
                 right.add(call)
-        carried = lowering.splits.get(operator.name, ())
+        carried = lowering.sums.get(operator.name, ())
         splits[operator.name] = (*own, *carried) if carried else own
     if wrong:
         raise PlanError(*wrong.values())
-    return replace(lowering, splits=splits)
+    return grown(lowering, Sharded, splits=splits)
 
 
 def moved_dims(operator: Operator) -> frozenset[int]:
@@ -89,7 +89,7 @@ def data_splits(
     return tuple(held)
 
 
-def _cuts(lowering: Lowering) -> dict[int, int]:
+def _cuts(lowering: Summed) -> dict[int, int]:
     """By the class of a dimension, the least number of equal groups of positions such that no part of the plan has only
     some of a group: the least common multiple of the part counts of all operators. With 4 and 6 parts it is 12."""
     cuts: dict[int, int] = {}

@@ -5,21 +5,20 @@ numbers.
 """
 
 from ssdsl.ir.function import Carried, Kernel, OpSplit
-from ssdsl.lower.lowering import Lowering, TypedOperand, TypedOperator
 from ssdsl.lower.operators.kernels import first_of, kernel_of
 from ssdsl.lower.operators.operand_types import Axes, local_dims, local_sizes, operand_shape, operand_types
 from ssdsl.lower.operators.partial_sums import with_sunk
+from ssdsl.lower.stages import Grouped, TypedGraph, TypedOperand, TypedOperator, grown
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.memory.saved import saved
 from ssdsl.model.memory.saved_tensors import Saved
-from ssdsl.record import replace
 
 Cut = tuple[Axes, tuple[OpSplit, ...], frozenset[str]]  # the devices' axes, the splits, where gradients stay addends
 Addends = tuple[tuple[int, ...], ...]  # the numbers of the operands that are addends, for each sum that is carried
 NOWHERE = frozenset[str]()
 
 
-def type_operators(lowering: Lowering) -> Lowering:
+def type_operators(lowering: Grouped) -> TypedGraph:
     """Adds `typed`."""
     cuts: dict[tuple[Cut, Addends], int] = {}
     found: dict[tuple[int, int], TypedOperator] = {}
@@ -38,14 +37,14 @@ def type_operators(lowering: Lowering) -> Lowering:
                 found[key] = _typed(operator, cut, len(found), saves)
             shared[same] = found[key]
         typed[name] = shared[same]
-    return replace(lowering, typed=typed)
+    return grown(lowering, TypedGraph, typed=typed)
 
 
 class _Saves:
     """The tensors that autograd saves of operators: torch is asked once for each distinct call. An operator whose
     results get no gradient (under `no_grad`, or detached) has no backward and saves nothing."""
 
-    def __init__(self, lowering: Lowering) -> None:
+    def __init__(self, lowering: Grouped) -> None:
         self.graph, self.learning = lowering.graph, lowering.learning
         self.known: dict[tuple[int, tuple[int, ...], str], Saved] = {}
 

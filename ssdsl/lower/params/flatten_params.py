@@ -20,10 +20,10 @@ from ssdsl.ir.param import (
     SumTiedGrads,
 )
 from ssdsl.lower.errors import StateApart
-from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.params.gather_weights import weights_of
 from ssdsl.lower.params.share_reductions import shared_axes
 from ssdsl.lower.resized_errors import GradientsApart
+from ssdsl.lower.stages import Assembled, Formed, grown
 from ssdsl.model.dims.layers import layer_of, layer_paths
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.plan import State
@@ -78,17 +78,17 @@ class _Kind(NamedTuple):
 _Copied = tuple[_Kind, tuple[str, ...], Param]  # a parameter, its kind, and the axes along which it has copies
 
 
-def flatten_params(lowering: Lowering) -> Lowering:
+def flatten_params(lowering: Assembled) -> Formed:
     """Adds the flat parameters, in the order in which backward completes their gradients (last layers first).
 
     Raises PlanError: state that cannot be sharded as the plan says.
     """
     if not lowering.trains:
-        return replace(lowering, flats=lowering.held.flats)
+        return grown(lowering, Formed, flats=lowering.held.flats)
     if lowering.held.flats:
         unreached = lowering.unreached
         reached = tuple(p for p in lowering.params if p.weight not in unreached)
-        return replace(lowering, flats=tuple(_completed(flat, reached) for flat in lowering.held.flats))
+        return grown(lowering, Formed, flats=tuple(_completed(flat, reached) for flat in lowering.held.flats))
     layers = layer_paths(lowering.graph)
     submeshes: dict[str, list[Submesh]] = {}
     for param in lowering.params:
@@ -117,10 +117,10 @@ def flatten_params(lowering: Lowering) -> Lowering:
     for kind, copies, param in kinds:
         groups.setdefault(kind._replace(shares=shares[kind, copies]), []).append(param)
     buckets = [(kind, bucket) for kind, params in groups.items() for bucket in _buckets(kind, params)]
-    return replace(lowering, flats=tuple(_flat(n, kind, bucket) for n, (kind, bucket) in enumerate(buckets)))
+    return grown(lowering, Formed, flats=tuple(_flat(n, kind, bucket) for n, (kind, bucket) in enumerate(buckets)))
 
 
-def _readers(lowering: Lowering) -> dict[tuple[str, Submesh], tuple[_Reader, ...]]:
+def _readers(lowering: Assembled) -> dict[tuple[str, Submesh], tuple[_Reader, ...]]:
     """The sections that read each weight, where some are stored in parts."""
     found: dict[tuple[str, Submesh], list[_Reader]] = {}
     for function in lowering.functions if any(s.state is State.WEIGHTS for s in lowering.plan.shards) else ():
@@ -130,7 +130,7 @@ def _readers(lowering: Lowering) -> dict[tuple[str, Submesh], tuple[_Reader, ...
     return {weight: tuple(readers) for weight, readers in found.items()}
 
 
-def _shares(lowering: Lowering, kinds: list[_Copied]) -> dict[tuple[_Kind, tuple[str, ...]], tuple[str, ...]]:
+def _shares(lowering: Assembled, kinds: list[_Copied]) -> dict[tuple[_Kind, tuple[str, ...]], tuple[str, ...]]:
     """For the weights of each kind that have the same copies, the axes along which these share a reduction."""
     sizes: dict[tuple[_Kind, tuple[str, ...]], int] = {}
     for kind, copies, param in kinds:
@@ -211,7 +211,7 @@ def _cut_steps(partial: tuple[str, ...], axes: tuple[str, ...]) -> Iterator[Comp
         yield cut(tuple(run))
 
 
-def _cuts(lowering: Lowering) -> list[_Cut]:
+def _cuts(lowering: Assembled) -> list[_Cut]:
     """For each parameter, the axes over which each of its states is cut, with the statement: weights first."""
     shards = {(s.state, weight): s for s in lowering.plan.shards for weight in s.weights}
     found = []
@@ -221,7 +221,7 @@ def _cuts(lowering: Lowering) -> list[_Cut]:
     return found
 
 
-def _check_nested(lowering: Lowering, cuts: list[_Cut]) -> None:
+def _check_nested(lowering: Assembled, cuts: list[_Cut]) -> None:
     """Raises PlanError for a state of a trained weight that is not cut over all axes over which the states before it
     are."""
     wrong: dict[Span, StateApart] = {}

@@ -4,11 +4,11 @@ It reads flat parameters and the functions' sections, and sets `Section.gathers`
 """
 
 from ssdsl.ir.function import Function, Section, reads_of
-from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.stages import Formed
 from ssdsl.record import replace
 
 
-def gather_weights(lowering: Lowering) -> Lowering:
+def gather_weights(lowering: Formed) -> Formed:
     """Adds to each section the flat parameters that it gathers."""
     numbers = {(w, f.submesh): f.number for f in lowering.flats if f.sharded.weights for w in f.weights}
     if not numbers:

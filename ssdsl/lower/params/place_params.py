@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, Submesh, nests
 from ssdsl.ir.param import Param
 from ssdsl.lower.errors import BufferApart, ParamsOverlap, PlacedOperator, ShardConflict
-from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.stages import Segmented, Stored, grown
 from ssdsl.model.evaluation_errors import WeightElsewhere
 from ssdsl.model.graph import Graph, Origin
 from ssdsl.plan.plan import State, StateShard
@@ -18,7 +18,7 @@ Use = tuple[Layout, Layout]  # the layouts in which an operator needs a weight, 
 Written = tuple[Shape, tuple[Shard, ...]]  # the factors of a buffer's new value, and its parts in time
 
 
-def place_params(lowering: Lowering) -> Lowering:
+def place_params(lowering: Segmented) -> Stored:
     """Adds the parameters, one for each submesh that uses a weight. Raises PlanError if these submeshes overlap, if a
     statement cuts no state, or if an evaluation reads a weight on a submesh on which training has none."""
     uses: dict[str, dict[Submesh, list[Use]]] = {}
@@ -45,7 +45,7 @@ def place_params(lowering: Lowering) -> Lowering:
     for buffer, users in lowering.graph.users_of_changed.items():
         _check_together(lowering, buffer, users)
     if not lowering.trains:
-        return replace(lowering, params=_held(lowering, uses))
+        return grown(lowering, Stored, params=_held(lowering, uses))
     placing = _Placing(lowering)
     params = [p for w, found in uses.items() for p in placing.of(w, shapes[w], found, written.get(w))]
     here = {(p.weight, p.submesh) for p in params}
@@ -53,10 +53,10 @@ def place_params(lowering: Lowering) -> Lowering:
     params += [_as_here(replace(p, partial=()), lowering.graph) for p in others]
     if not lowering.held.params:
         check_shards(lowering.plan.shards, params)
-    return replace(lowering, params=tuple(map(placing.in_parts, params)))
+    return grown(lowering, Stored, params=tuple(map(placing.in_parts, params)))
 
 
-def _held(lowering: Lowering, uses: dict[str, dict[Submesh, list[Use]]]) -> tuple[Param, ...]:
+def _held(lowering: Segmented, uses: dict[str, dict[Submesh, list[Use]]]) -> tuple[Param, ...]:
     """The parameters of the program that trains, with the factors that their axes have in this graph. Raises PlanError
     for a weight that is read on a submesh on which that program does not have it."""
     homes = {(p.weight, p.submesh) for p in lowering.held.params}
@@ -76,7 +76,7 @@ def _as_here(param: Param, graph: Graph) -> Param:
 class _Placing:
     """The layouts of weights: weights with equal uses share one layout object."""
 
-    def __init__(self, lowering: Lowering) -> None:
+    def __init__(self, lowering: Segmented) -> None:
         self.lowering = lowering
         self.held: dict[str, dict[Submesh, Layout]] = {}
         for p in lowering.held.params:
@@ -195,7 +195,7 @@ def _holds(place: Placement, written: Written | None, shape: Shape) -> bool:
     return all(nests((shard, s), made.factors[s.factor]) for s in parts if s.factor == shard.factor)
 
 
-def _check_together(lowering: Lowering, buffer: str, users: list[str]) -> None:
+def _check_together(lowering: Segmented, buffer: str, users: list[str]) -> None:
     """Raises PlanError where the operators that read or change a buffer are on several submeshes."""
     found = {lowering.submeshes[name]: name for name in reversed(users) if name in lowering.submeshes}
     if len(found) > 1:

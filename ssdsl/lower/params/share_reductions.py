@@ -14,11 +14,11 @@ from collections.abc import Iterator
 
 from ssdsl.ir.layout import Submesh
 from ssdsl.lower.conversions.route import first_as_fast
-from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.stages import Planned
 
 
 def shared_axes(
-    lowering: Lowering,
+    lowering: Planned,
     submesh: Submesh,
     summed: tuple[str, ...],
     copies: tuple[str, ...],
@@ -40,7 +40,7 @@ def shared_axes(
     )
 
 
-def _choices(lowering: Lowering, submesh: Submesh, copies: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _choices(lowering: Planned, submesh: Submesh, copies: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Yields no axis, then the one with the fastest links, then the next one too, and so on."""
     links = {axis: link for (axis, _), link in zip(submesh.axes, lowering.links(submesh).along, strict=True)}
     chosen: set[str] = set()
@@ -51,7 +51,7 @@ def _choices(lowering: Lowering, submesh: Submesh, copies: tuple[str, ...]) -> I
 
 
 def _time(
-    lowering: Lowering, submesh: Submesh, summed: tuple[str, ...], shares: tuple[str, ...], size_bytes: int
+    lowering: Planned, submesh: Submesh, summed: tuple[str, ...], shares: tuple[str, ...], size_bytes: int
 ) -> float:
     """The seconds of an all_reduce of a part of so many bytes, and of the gather of the parts."""
     sizes = dict(submesh.axes)

@@ -6,7 +6,7 @@ waits after a receive that is posted long before its value is sent, nor after a 
 """
 
 from ssdsl.ir.program import Members
-from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.stages import Scheduled
 from ssdsl.record import replace
 
 MOST_LANES = 4  # and one for the rest; each lane is two process groups of all ranks, for values and for gradients
@@ -15,7 +15,7 @@ Roles = tuple[int, ...]
 Peers = dict[tuple[int, bool], Roles]  # in one lane: the roles to which a role sends (True), and from which it receives
 
 
-def assign_lanes(lowering: Lowering) -> Lowering:
+def assign_lanes(lowering: Scheduled) -> Scheduled:
     """Sets the lane of each message: the first one in which its roles have no other peers. Messages that find none
     share the last lane."""
     lanes: list[Peers] = []

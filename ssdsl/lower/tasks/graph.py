@@ -13,7 +13,7 @@ from ssdsl.ir.layout import REPLICATE, Layout, Shape, Submesh
 from ssdsl.ir.parts import coordinates, parts_read
 from ssdsl.ir.program import Compute, Members, Role
 from ssdsl.lower.conversions.transfer import plan_move
-from ssdsl.lower.lowering import Carry, Lowering, Task
+from ssdsl.lower.stages import Carry, Formed, Task
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.plan.plan import ClockOrder, Order, Phase, Plan, TaskSet
 from ssdsl.text.source import Span
@@ -37,7 +37,7 @@ class TaskGraph:
     """All tasks, with an edge from each task to those that must come later. `spans` are the statements behind edges;
     `stated` are those, as lines of the plan itself, that decide a task's position."""
 
-    def __init__(self, lowering: Lowering, roles: list[Role]) -> None:
+    def __init__(self, lowering: Formed, roles: list[Role]) -> None:
         self.plan, self.functions, self.roles = lowering.plan, lowering.functions, roles
         self.messages: tuple[Message, ...] = lowering.messages
         self.nodes: list[TaskNode] = []
@@ -188,7 +188,7 @@ def roles_of(plan: Plan, submeshes: Sequence[Submesh]) -> list[Role]:
     return roles
 
 
-def _costs(lowering: Lowering) -> list[int]:
+def _costs(lowering: Formed) -> list[int]:
     flops = {o.name: o.flops for o in lowering.graph.operators}
     return [1 + sum(flops[o.operator] for o in f.operators()) // f.submesh.size for f in lowering.functions]
 

@@ -23,14 +23,14 @@ from ssdsl.ir.program import (
     Wait,
     WaitReduce,
 )
-from ssdsl.lower.lowering import Carry, Lowering, Task
+from ssdsl.lower.stages import Carry, Scheduled, Task
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
 
 Slot = tuple[str, At]
 
 
-def place_events(lowering: Lowering) -> Lowering:
+def place_events(lowering: Scheduled) -> Scheduled:
     """Adds each role's actions."""
     trained = [f.trained for f in lowering.functions]
     shared = _Shared(lowering, AwaitedTransfers(lowering), Members(lowering.roles), trained)
@@ -43,7 +43,7 @@ def place_events(lowering: Lowering) -> Lowering:
 class AwaitedTransfers:
     """The messages that must have arrived before a task can start."""
 
-    def __init__(self, lowering: Lowering) -> None:
+    def __init__(self, lowering: Scheduled) -> None:
         self.incoming = [reads_of_tasks(function) for function in lowering.functions]
         self.returning: dict[int, list[Transfer]] = {}
         for message in lowering.messages:
@@ -67,7 +67,7 @@ class AwaitedTransfers:
 class _Shared(NamedTuple):
     """The facts that all roles share."""
 
-    lowering: Lowering
+    lowering: Scheduled
     awaited: AwaitedTransfers
     members: Members
     trained: list[frozenset[str]]  # by function, the weights whose gradients its backward adds to

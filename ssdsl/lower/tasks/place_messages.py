@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from ssdsl.ir.comm import Signal, Transfer, functions_of
 from ssdsl.ir.function import ahead_of
 from ssdsl.ir.program import Compute
-from ssdsl.lower.lowering import Carry
+from ssdsl.lower.stages import Carry
 from ssdsl.lower.tasks.graph import FORWARD, TaskGraph
 
 

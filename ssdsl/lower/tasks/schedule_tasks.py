@@ -9,18 +9,17 @@ wait for each other.
 import heapq
 
 from ssdsl.ir.program import Compute
-from ssdsl.lower.lowering import Carry, Lowering, Task
+from ssdsl.lower.stages import Carry, Formed, Scheduled, Task, grown
 from ssdsl.lower.tasks.explain_cycle import explain_cycle
 from ssdsl.lower.tasks.graph import FORWARD, WGRAD, TaskGraph, TaskNode, apply_orders, roles_of
 from ssdsl.lower.tasks.place_messages import place_messages
-from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 Priority = tuple[int, int, tuple[int, ...], int]
 Key = tuple[int, Priority, int]  # the earliest time at which a node starts, its priority and its number
 
 
-def schedule_tasks(lowering: Lowering) -> Lowering:
+def schedule_tasks(lowering: Formed) -> Scheduled:
     """Adds the roles with their tasks in order, and the signals that the plan's orders need.
 
     Raises PlanError for a dependency cycle, with the statements on it.
@@ -32,8 +31,9 @@ def schedule_tasks(lowering: Lowering) -> Lowering:
         if (task := graph.nodes[k].task) is not None:
             for role in graph.nodes[k].roles:
                 tasks[role].append(task)
-    return replace(
+    return grown(
         lowering,
+        Scheduled,
         roles=tuple(graph.roles),
         messages=graph.messages,
         tasks=tuple(map(tuple, tasks)),

@@ -17,7 +17,7 @@ from ssdsl.collector import paused_collector
 from ssdsl.ir.function import Backward, Function, FunctionInput
 from ssdsl.ir.program import Compute, Members, Program, Update
 from ssdsl.lower.lower import formed, formed_with
-from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.stages import Formed, Scheduled, grown
 from ssdsl.lower.tasks.graph import roles_of
 from ssdsl.plan.plan import ClockOrder, ClockRow, OpPlan, Phase, Placement, Plan, TaskSet
 from ssdsl.record import replace
@@ -34,16 +34,18 @@ def unordered(plan: Plan, sets: Mapping[str, int], cluster: Cluster, state: Stat
     return _priced(formed(_named(plan, sets), cluster), cluster, state)
 
 
-def _priced(lowering: Lowering, cluster: Cluster, state: StatePrecision) -> "Unordered":
+def _priced(lowering: Formed, cluster: Cluster, state: StatePrecision) -> "Unordered":
     roles = tuple(roles_of(lowering.plan, tuple(lowering.submeshes.values())))
-    return Unordered(lowering, prices(replace(lowering, roles=roles).program(), cluster, state))
+    return Unordered(
+        lowering, prices(grown(lowering, Scheduled, roles=roles, tasks=(), stated={}).program(), cluster, state)
+    )
 
 
 @dataclass(slots=True)
 class Unordered:
     """A program whose roles have no tasks yet."""
 
-    lowering: Lowering
+    lowering: Formed
     prices: Prices
     members: Members = field(init=False)
     _costs: dict[tuple[int, Phase, int], Cost] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from ssdsl.ir.layout import PARTIAL, Layout
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Axis, Name, Time, Var
 from ssdsl.lower.lower import lower
-from ssdsl.lower.lowering import Held
+from ssdsl.lower.stages import Held
 from ssdsl.prove.facts import ProofFacts, facts_of
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.functions.alike import Classes

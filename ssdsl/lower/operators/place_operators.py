@@ -1,0 +1,47 @@
+"""Places the operators: the devices of each, how its own indices cut it, and the values that have a gradient."""
+
+from collections.abc import Hashable
+
+from ssdsl.ir.function import Split
+from ssdsl.ir.layout import Submesh
+from ssdsl.lower.operators.coordinates import operator_splits
+from ssdsl.lower.stages import Placed, Planned, grown
+from ssdsl.model.graph import Graph
+from ssdsl.plan.plan import Plan
+
+
+def place_operators(lowering: Planned) -> Placed:
+    """Adds `submeshes`, `cuts` and `learning`, which is empty where nothing trains."""
+    submeshes = _submeshes(lowering.plan)
+    learning = lowering.graph.learning if lowering.trains else frozenset[str]()
+    cuts = _cuts(lowering.graph, lowering.plan, submeshes)
+    return grown(lowering, Placed, submeshes=submeshes, cuts=cuts, learning=learning)
+
+
+def _submeshes(plan: Plan) -> dict[str, Submesh]:
+    """The submesh of each placed operator; equal placements share one object."""
+    meshes = {m.name: m for m in plan.meshes}
+    shared: dict[tuple[str, tuple[tuple[str, int], ...]], Submesh] = {}
+    return {
+        o.name: shared.setdefault((p.mesh, p.fixed), Submesh(meshes[p.mesh], p.fixed))
+        for o in plan.graph.operators
+        if (p := plan.of(o.name).place) is not None
+    }
+
+
+def _cuts(graph: Graph, plan: Plan, submeshes: dict[str, Submesh]) -> dict[str, tuple[Split, ...]]:
+    """The splits of each operator by its own indices. Equal calls that are cut alike share one tuple, also on other
+    devices, so that further passes can tell by its id what they already know of such a call."""
+    known: dict[tuple[int, int, int], tuple[Split, ...]] = {}  # by identity of record and submesh, as a shortcut
+    shared: dict[Hashable, tuple[Split, ...]] = {}
+    cuts = dict[str, tuple[Split, ...]]()
+    for operator in graph.computing:
+        record, submesh = plan.of(operator.name), submeshes[operator.name]
+        call = graph.signatures[operator.name]
+        if (key := (call, id(record), id(submesh))) not in known:
+            alike = call, record.indices, submesh.axes
+            if alike not in shared:
+                shared[alike] = operator_splits(operator, record.indices, submesh)
+            known[key] = shared[alike]
+        cuts[operator.name] = known[key]
+    return cuts
