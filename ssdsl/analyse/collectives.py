@@ -22,6 +22,7 @@ from ssdsl.ir.param import (
     SumTiedGrads,
 )
 from ssdsl.ir.program import FlatAction, GatherParam, ScatterGrads, StartReduce, WaitReduce
+from ssdsl.ir.uses import InstrPlace
 from ssdsl.ir.value import names_of
 from ssdsl.lower.operators.operand_types import local_dims
 from ssdsl.model.graph import ITEMSIZE
@@ -44,14 +45,6 @@ class SizedCollective(Record):
     exchange: Exchange | None = None
 
 
-class OfInstruction(Record):
-    """An instruction of a function or a prologue, by its section and its place there: a conversion, or a kernel whose
-    parts communicate."""
-
-    section: int
-    place: int
-
-
 class OfGather(Record):
     """The weights that a section gathers (ZeRO-3), by the number of their flat parameter; their gradients are reduced
     where they are gathered."""
@@ -61,11 +54,12 @@ class OfGather(Record):
 
 
 class TaskCollective(Record):
-    """A collective of a task or a prologue, and what it is for. Operators, statements and weights are looked up there
-    by those who want to know."""
+    """A collective of a task or a prologue, and what it is for: an instruction (a conversion, or a kernel whose parts
+    communicate; of a prologue as in a section 0), or weights. Operators and statements are looked up there by those who
+    want to know."""
 
     call: SizedCollective
-    origin: OfInstruction | OfGather
+    origin: InstrPlace | OfGather
 
 
 # -- tasks -------------------------------------------------------------------------------------------------------------
@@ -75,7 +69,7 @@ def of_task(facts: ProgramIndex, function: Function, phase: Phase) -> Iterator[T
     """The collectives of a function in a phase, in the order of its instructions."""
     for number, section in enumerate(function.sections):
         for place, call in of_section(facts, function, section, phase):
-            yield TaskCollective(call, OfInstruction(number, place))
+            yield TaskCollective(call, InstrPlace(number, place))
         for flat in section.gathers:
             for call in _of_gathers(facts, function, number, facts.program.flats[flat], phase):
                 yield TaskCollective(call, OfGather(number, flat))
@@ -86,7 +80,7 @@ def of_prologue(prologue: Prologue) -> Iterator[TaskCollective]:
     for place, instr in enumerate(prologue.body):
         if isinstance(instr, Conversion):
             for call in _of_steps(instr.forward, ITEMSIZE.get(instr.result.dtype, 4)):
-                yield TaskCollective(call, OfInstruction(0, place))
+                yield TaskCollective(call, InstrPlace(0, place))
 
 
 PlacedCalls = tuple[tuple[int, SizedCollective], ...]

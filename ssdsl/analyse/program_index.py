@@ -39,7 +39,6 @@ class ProgramIndex:
     stored: frozenset[str] = field(init=False)
     _first: dict[int, Function] = field(default_factory=dict)  # by kind
     _variables: dict[int, dict[Name, Var]] = field(default_factory=dict)
-    _products: dict[int, dict[Name, OpPart]] = field(default_factory=dict)
     _regathered: dict[int, Regathered] = field(default_factory=dict)
     of_kinds: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -71,10 +70,9 @@ class ProgramIndex:
 
     def product_of(self, function: Function, name: Name) -> OpPart | None:
         """The last matrix product of a function that reads a local value; None if there is none."""
-        if function.number not in self._products:
-            products = (op for op in function.operators() if self.operators[op.operator].row.contraction)
-            self._products[function.number] = {name: op for op in products for name in op.reads}
-        return self._products[function.number].get(name)
+        readers = map(function.at, reversed(function.uses.readers.get(name, [])))
+        products = (i for i in readers if isinstance(i, OpPart) and self.operators[i.operator].row.contraction)
+        return next(products, None)
 
     def regathered(self, function: Function) -> Regathered:
         """The gathers of a function that its backward repeats."""

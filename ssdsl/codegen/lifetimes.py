@@ -6,13 +6,11 @@ Memory is freed when no name is left for any view of it, so all names of a stora
 
 from collections.abc import Iterator
 
-from ssdsl.ir.function import Backward, Function, OpPart, reads_of, results_of, saved_names
+from ssdsl.ir.function import Backward, Function, OpPart, saved_names
 from ssdsl.ir.value import Name
 from ssdsl.lower.functions.views import made_again
 from ssdsl.model.graph import Graph
 from ssdsl.record import Record
-
-Moment = tuple[int, int]  # a section, and an instruction of it
 
 
 class Lifetimes(Record):
@@ -24,20 +22,18 @@ class Lifetimes(Record):
     @classmethod
     def of(cls, function: Function, graph: Graph) -> "Lifetimes":
         """The lifetimes of values that a function makes, and that neither its results nor its backward keep."""
-        made, places = dict(_made(function)), graph.storages
-        lasts: dict[Name, Moment] = dict(made)
-        for moment, names in _read(function):
-            lasts |= {name: moment for name in names if name in made}
+        uses, places = function.uses, graph.storages
         storages: dict[str, dict[Name, int]] = {}
-        for name, (section, _) in made.items():
+        for name, maker in uses.makers.items():
             # A further version of a value (after a reshard), or a view of one from outside, ends by itself.
             root = Name(places[name.value].root) if name.value in places else name
-            storages.setdefault(str(root if root in made and not name.version else name), {})[name] = section
-        kept = {*_kept(function), *(o.name for o in function.outputs)} - made_again(function, graph).keys()
+            storage = str(root if root in uses.makers and not name.version else name)
+            storages.setdefault(storage, {})[name] = maker.section
+        kept = {*_kept(function), *uses.outputs} - made_again(function, graph).keys()
         ends: dict[int, dict[int, list[dict[Name, int]]]] = {}
         for together in storages.values():
             if kept.isdisjoint(together):
-                last, instr = max([lasts[name] for name in together])
+                last, instr = max(map(uses.last, together))
                 ends.setdefault(last, {}).setdefault(instr, []).append(together)
         return cls(ends)
 
@@ -53,26 +49,14 @@ class Lifetimes(Record):
             yield from (name for names in ended for name, made in names.items() if made < section)
 
 
-def _made(function: Function) -> Iterator[tuple[Name, Moment]]:
-    for number, section in enumerate(function.sections):
-        for n, instr in enumerate(section.body):
-            yield from ((var.name, (number, n)) for var in results_of(instr))
-
-
-def _read(function: Function) -> Iterator[tuple[Moment, tuple[Name, ...]]]:
-    for number, section in enumerate(function.sections):
-        for n, instr in enumerate(section.body):
-            yield (number, n), reads_of(instr)
-
-
 def _kept(function: Function) -> Iterator[Name]:
     """The names that backward keeps: tensors that operators save, and those that enter recomputed sections."""
     if function.backward is Backward.NONE:
         return
     for section in function.sections:
-        own = {var.name for instr in section.body for var in results_of(instr)}
+        if section.recompute:
+            yield from section.entering()
+            continue
         for instr in section.body:
-            if section.recompute:
-                yield from (name for name in reads_of(instr) if name not in own)
-            elif isinstance(instr, OpPart):
+            if isinstance(instr, OpPart):
                 yield from saved_names(instr, instr.saved)

@@ -4,13 +4,13 @@ A function runs on every device of its submesh, once for each coordinate of its 
 of sections; the instructions of a section belong to one layer and are recomputed in backward together, or not at all.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 
 from ssdsl.ir.comm import AllGather, AllReduce, Exchange, Narrow, Step
 from ssdsl.ir.layout import Submesh
+from ssdsl.ir.uses import InstrPlace, Uses
 from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var, names_of
 from ssdsl.model.graph import Order
 from ssdsl.model.memory.saved_tensors import Saved
@@ -279,6 +279,11 @@ class Section(Record):
         """The values that its instructions read and make, each once, in the order in which they appear."""
         return tuple(dict.fromkeys(n for i in self.body for n in (*reads_of(i), *(v.name for v in results_of(i)))))
 
+    def entering(self) -> tuple[Name, ...]:
+        """The values that its instructions read and that none of them makes, each once, in order."""
+        made = {v.name for i in self.body for v in results_of(i)}
+        return tuple(dict.fromkeys(r for i in self.body for r in reads_of(i) if r not in made))
+
 
 # -- inputs and outputs ------------------------------------------------------------------------------------------------
 
@@ -347,7 +352,7 @@ PHASES: dict[Backward, tuple[Phase, ...]] = {
 }
 
 
-class Function(Record):
+class Function(Record, dict=True):
     """Operators that run together: one autograd segment.
 
     `stage` is the same for functions with the same devices, indices in time and ordered sets. `loss` is the number of
@@ -376,13 +381,29 @@ class Function(Record):
         """The operators in order."""
         return [i for section in self.sections for i in section.body if isinstance(i, OpPart)]
 
+    def at(self, place: InstrPlace) -> Instr:
+        """The instruction at a place."""
+        return self.sections[place.section].body[place.instr]
+
+    @cached_property
+    def uses(self) -> Uses:
+        """Where its local values are made and read."""
+        makers, readers = dict[Name, InstrPlace](), dict[Name, list[InstrPlace]]()
+        for number, section in enumerate(self.sections):
+            for n, instr in enumerate(section.body):
+                place = InstrPlace(number, n)
+                makers.update((v.name, place) for v in results_of(instr))
+                for name in dict.fromkeys(reads_of(instr)):
+                    readers.setdefault(name, []).append(place)
+        return Uses(makers, readers, frozenset(o.name for o in self.outputs))
+
     def leaving(self) -> list[frozenset[Name]]:
         """For each section, the values that it computes for other sections or for the function's results."""
-        made = [frozenset(v.name for i in s.body for v in results_of(i)) for s in self.sections]
-        read = [frozenset(r for i in s.body for r in reads_of(i)) for s in self.sections]
-        readers = Counter(name for names in read for name in names)
-        readers.update(o.name for o in self.outputs)
-        return [frozenset(n for n in own if readers[n] > (n in here)) for own, here in zip(made, read, strict=True)]
+        found: list[list[Name]] = [[] for _ in self.sections]
+        for name, maker in self.uses.makers.items():
+            if name in self.uses.outputs or self.uses.last(name).section > maker.section:
+                found[maker.section].append(name)
+        return list(map(frozenset, found))
 
     @property
     def phases(self) -> tuple[Phase, ...]:

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 
 from ssdsl.ir.comm import AllGather, Narrow, Transfer
-from ssdsl.ir.function import Conversion, Function, Instr, OpPart, names_along, reads_of, results_of
+from ssdsl.ir.function import Conversion, Function, Instr, OpPart, names_along
 from ssdsl.ir.layout import Shard
 from ssdsl.ir.program import Members, Program
 from ssdsl.ir.value import Name, Type
@@ -178,10 +178,10 @@ def cut_in_vain(program: Program) -> Iterator[CutInVain]:
     found: dict[tuple[Span | None, str], list[tuple[str, int]]] = {}
     for function in program.functions:
         if gathers := [i for i in function.body() if isinstance(i, Conversion) and _gathers(i)]:
-            flow = _Flow.of(function, program.graph)
+            flow = _Flow(function, program.graph, {name: var.type for name, var in function.variables().items()})
             for instr, (step,) in ((i, i.forward) for i in gathers):
                 (axis,) = step.axes
-                maker = flow.made.get(instr.source)
+                maker = flow.maker(instr.source)
                 if isinstance(maker, OpPart) and flow.is_in_vain(maker, axis):
                     key = program.plan.said(maker.operator, axis), axis
                     size = step.elements * ITEMSIZE.get(instr.result.dtype, 4)
@@ -198,24 +198,16 @@ def _gathers(instr: Conversion) -> bool:
 
 
 class _Flow(Record):
-    """The instructions of a function by the values that they make and read."""
+    """The way of parts through a function; `types` are those of its local values."""
 
     function: Function
     graph: Graph
-    made: dict[Name, Instr]
-    readers: dict[Name, list[Instr]]
-    leaving: frozenset[Name]
     types: dict[Name, Type]
 
-    @classmethod
-    def of(cls, function: Function, graph: Graph) -> "_Flow":
-        made, readers = dict[Name, Instr](), dict[Name, list[Instr]]()
-        for instr in function.body():
-            made |= {var.name: instr for var in results_of(instr)}
-            for name in reads_of(instr):
-                readers.setdefault(name, []).append(instr)
-        types = {name: var.type for name, var in function.variables().items()}
-        return cls(function, graph, made, readers, frozenset(o.name for o in function.outputs), types)
+    def maker(self, name: Name) -> Instr | None:
+        """The instruction that makes a value; None if it enters the function."""
+        place = self.function.uses.makers.get(name)
+        return None if place is None else self.function.at(place)
 
     def is_in_vain(self, first: OpPart, axis: str) -> bool:
         """Whether this operator, and all that are cut with it, only cut what is whole and is gathered behind them."""
@@ -232,9 +224,10 @@ class _Flow(Record):
     def _cut_with(self, op: OpPart, axis: str) -> list[OpPart] | None:
         """The operators that hand this one its parts, or read its own. None if it gets parts otherwise than from whole
         values, or leaves them otherwise than to be gathered."""
-        ins = [self.made.get(name) for name in op.reads if self._is_cut(name, axis)]
-        outs = [reader for var in op.results for reader in self.readers.get(var.name, ())]
-        if any(var.name in self.leaving or not self._is_cut(var.name, axis) for var in op.results):
+        uses = self.function.uses
+        ins = [self.maker(name) for name in op.reads if self._is_cut(name, axis)]
+        outs = [self.function.at(place) for var in op.results for place in uses.readers.get(var.name, ())]
+        if any(var.name in uses.outputs or not self._is_cut(var.name, axis) for var in op.results):
             return None
         near = [instr for instr in (*ins, *outs) if isinstance(instr, OpPart)]
         moved = [(instr, Narrow) for instr in ins] + [(instr, AllGather) for instr in outs]

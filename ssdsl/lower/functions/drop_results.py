@@ -20,7 +20,6 @@ from ssdsl.ir.function import (
     Instr,
     OpPart,
     Section,
-    reads_of,
     results_of,
     saved_names,
 )
@@ -68,11 +67,11 @@ def _kept_in(section: Section) -> Iterator[Name]:
     """Yields the values that a section keeps in any case, or changes: those that a recomputed section reads from
     outside, those that a kernel of the runtime saves, and those of which a conversion takes a part, or works in place.
     """
-    made = {v.name for i in section.body for v in results_of(i)}
+    if section.recompute:
+        yield from section.entering()
+        return
     for instr in section.body:
-        if section.recompute:
-            yield from (name for name in reads_of(instr) if name not in made)
-        elif isinstance(instr, OpPart) and instr.kernel.function:
+        if isinstance(instr, OpPart) and instr.kernel.function:
             yield from saved_names(instr, instr.saved)
         elif isinstance(instr, Conversion) and _shares_memory(instr):
             yield instr.source

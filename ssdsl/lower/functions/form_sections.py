@@ -13,7 +13,6 @@ from ssdsl.ir.function import (
     Backward,
     Conversion,
     Function,
-    FunctionOutput,
     Instr,
     OpPart,
     Section,
@@ -22,6 +21,7 @@ from ssdsl.ir.function import (
     reads_of,
     results_of,
 )
+from ssdsl.ir.uses import InstrPlace
 from ssdsl.ir.value import Name
 from ssdsl.lower.functions.own_statistics import with_own_statistics
 from ssdsl.lower.stages import Assembled
@@ -31,7 +31,7 @@ from ssdsl.model.memory.observed import OWN_CALL, overwritable
 from ssdsl.plan.plan import Mark, Plan
 from ssdsl.record import Record, replace
 
-Place = tuple[str, Mark | None]  # an operator's layer, and the checkpoint in which it is recomputed
+SectionKey = tuple[str, Mark | None]  # an operator's layer, and the checkpoint in which it is recomputed
 
 
 class _Facts(Record):
@@ -53,11 +53,11 @@ def form_sections(lowering: Assembled) -> Assembled:
 def _formed(function: Function, facts: _Facts) -> Function:
     function = with_own_statistics(function, facts.graph, facts.plan)
     sides, before, wgrad_only = _sides(function, facts)
-    sections = _sections(function, facts, before)
-    overwrites = _overwrites(sections, function, facts)
-    finished = tuple(replace(s, body=tuple([_finished(i, sides, overwrites) for i in s.body])) for s in sections)
+    function = replace(function, sections=_sections(function, facts, before))
+    overwrites = _overwrites(function, facts)
+    finished = [replace(s, body=tuple([_finished(i, sides, overwrites) for i in s.body])) for s in function.sections]
     outputs = tuple(replace(o, wgrad_only=o.name in wgrad_only) for o in function.outputs)
-    return replace(function, sections=finished, outputs=outputs)
+    return replace(function, sections=tuple(finished), outputs=outputs)
 
 
 def _finished(instr: Instr, sides: dict[str, tuple[Side, ...]], overwrites: dict[Name, tuple[bool, bool]]) -> Instr:
@@ -89,7 +89,7 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
     """The sections of a function: operators in order, each after the conversions that it is the first to read.
     `before` are the operators on weights alone: they are not recomputed."""
 
-    def place(op: OpPart) -> Place:
+    def place(op: OpPart) -> SectionKey:
         checkpoint = facts.plan.of(op.operator).checkpoint if op.operator not in before else None
         return facts.layers[facts.graph.by_name[op.operator].path], checkpoint
 
@@ -139,11 +139,11 @@ def _pulled(name: Name, waiting: dict[Name, Conversion]) -> list[Instr]:
     return [] if instr is None else [*(i for read in reads_of(instr) for i in _pulled(read, waiting)), instr]
 
 
-def _shared(function: Function, place: Callable[[OpPart], Place]) -> frozenset[Name]:
+def _shared(function: Function, place: Callable[[OpPart], SectionKey]) -> frozenset[Name]:
     """Conversions of values from outside the function that several sections read: they come first, once."""
     made = {v.name for op in function.operators() for v in op.results}
     conversions = {i.result.name: i for i in function.body() if isinstance(i, Conversion)}
-    readers: dict[Name, set[Place]] = {}  # by conversion: the places that read it, or a conversion that it leads to
+    readers: dict[Name, set[SectionKey]] = {}  # by conversion: the readers of it, or of one that it leads to
     outside: set[Name] = set()
     for op in function.operators():
         for read in (r for r in op.reads if r in conversions):
@@ -165,27 +165,13 @@ def _leading_to(name: Name, conversions: dict[Name, Conversion]) -> tuple[list[N
 # -- steps in place ----------------------------------------------------------------------------------------------------
 
 
-def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts) -> dict[Name, tuple[bool, bool]]:
+def _overwrites(function: Function, facts: _Facts) -> dict[Name, tuple[bool, bool]]:
     """For each conversion, whether its first step may work in place on the value, and on its gradient. It may if
     nothing else reads the tensor and autograd has not kept it. Inputs of a recomputed section are kept."""
-    moved = [i for section in sections for i in section.body if isinstance(i, Conversion)]
-    readers: dict[Name, list[tuple[int, Instr | FunctionOutput]]] = {
-        n: [] for i in moved for n in (i.source, i.result.name)
-    }
-    producer: dict[Name, tuple[int, Instr]] = {}
-    for number, section in enumerate(sections) if moved else ():
-        for instr in section.body:
-            for read in reads_of(instr):
-                if read in readers:
-                    readers[read].append((number, instr))
-            for var in results_of(instr):
-                producer[var.name] = number, instr
-    for output in function.outputs:
-        if output.name in readers:
-            readers[output.name].append((-1, output))
 
-    def free(instr: Instr | FunctionOutput) -> tuple[frozenset[str], frozenset[str]]:
-        """The results that may be overwritten, and the operands whose gradients may be."""
+    def free(place: InstrPlace) -> tuple[frozenset[str], frozenset[str]]:
+        """The results of an instruction that may be overwritten, and the operands whose gradients may be."""
+        instr = function.at(place)
         if not isinstance(instr, OpPart) or instr.kernel.function not in OWN_CALL:
             return frozenset(), frozenset()
         if not facts.graph.by_name[instr.operator].row.fresh:
@@ -193,21 +179,21 @@ def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts
         return overwritable(facts.graph.by_name[instr.operator])
 
     found = {}
-    for number, section in enumerate(sections):
-        for instr in section.body:
-            if not isinstance(instr, Conversion):
-                continue
-            made, name = producer.get(instr.source), instr.result.name
-            after = readers[name]
+    for number, section in enumerate(function.sections):
+        for instr in (i for i in section.body if isinstance(i, Conversion)):
+            source, name, uses = instr.source, instr.result.name, function.uses
+            maker, after = uses.makers.get(source), uses.readers.get(name, ())
             found[name] = (
                 isinstance(next(iter(instr.forward), None), AllReduce)
-                and made is not None
-                and len(readers[instr.source]) == 1
-                and (made[0] == number or not section.recompute)
-                and instr.source.value in free(made[1])[0],
+                and maker is not None
+                and source not in uses.outputs
+                and len(uses.readers[source]) == 1
+                and (maker.section == number or not section.recompute)
+                and source.value in free(maker)[0],
                 isinstance(next(iter(instr.backward), None), AllReduce)
                 and bool(after)
-                and all(at == number and name.value in free(r)[1] for at, r in after),
+                and name not in uses.outputs
+                and all(place.section == number and name.value in free(place)[1] for place in after),
             )
     return found
 

@@ -1,7 +1,7 @@
 """The local values of a function that are views of others: they share their memory."""
 
 from ssdsl.ir.comm import Narrow
-from ssdsl.ir.function import Conversion, Function, OpPart, results_of
+from ssdsl.ir.function import Conversion, Function, OpPart
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph
 
@@ -34,8 +34,7 @@ def made_again(function: Function, graph: Graph) -> dict[Name, int]:
         return {}
     memory = memory_of(function, graph)
     roots = {memory.get(n, n): k for k, section in enumerate(function.sections) for n in section.again}
-    made = (var.name for instr in function.body() for var in results_of(instr))
-    return {name: roots[root] for name in made if (root := memory.get(name, name)) in roots}
+    return {name: roots[root] for name in function.uses.makers if (root := memory.get(name, name)) in roots}
 
 
 def views_in(op: OpPart, graph: Graph) -> dict[Name, Name]:

@@ -232,11 +232,11 @@ def _made(producer: Function, given: FunctionInput) -> Name:
 
 def _maker(function: Function, value: Name) -> str:
     """The operator that makes a value, found back through conversions. Raises InternalError if there is none."""
-    for instr in reversed(list(function.body())):
-        if value in (v.name for v in results_of(instr)):
-            if isinstance(instr, OpPart):
-                return instr.operator
-            value = instr.source
+    while (place := function.uses.makers.get(value)) is not None:
+        instr = function.at(place)
+        if isinstance(instr, OpPart):
+            return instr.operator
+        value = instr.source
     raise InternalError(f"function {function.name} does not compute its output {value}")
 
 

@@ -14,34 +14,24 @@ from ssdsl.prove.failures import Rule
 
 def check_overwrites(facts: ProofFacts, function: Function) -> None:
     """Adds a failure for each step in place that may overwrite a tensor that is still read."""
-    made: dict[Name, tuple[int, Instr]] = {}
-    readers: dict[Name, list[tuple[int, Instr]]] = {}
-    for number, section in enumerate(function.sections):
-        for instr in section.body:
-            made.update((v.name, (number, instr)) for v in results_of(instr))
-            for read in dict.fromkeys(reads_of(instr)):
-                readers.setdefault(read, []).append((number, instr))
-    leaving = {o.name for o in function.outputs}
+    uses = function.uses
 
     def value_is_free(instr: Conversion, number: int) -> bool:
         """Whether nothing else reads the value, its producer does not keep it, no recomputed region begins with it, and
         none makes it again."""
-        producer = made.get(instr.source)
-        if producer is None or instr.source in leaving or len(readers[instr.source]) != 1:
+        maker = uses.makers.get(instr.source)
+        if maker is None or instr.source in uses.outputs or len(uses.readers[instr.source]) != 1:
             return False
-        is_kept = function.sections[number].recompute and producer[0] != number
-        is_kept |= instr.source in function.sections[producer[0]].again
-        return not is_kept and instr.source.value in _overwritable(facts, producer[1])[0]
+        is_kept = function.sections[number].recompute and maker.section != number
+        is_kept |= instr.source in function.sections[maker.section].again
+        return not is_kept and instr.source.value in _overwritable(facts, function.at(maker))[0]
 
     def gradient_is_free(instr: Conversion, number: int) -> bool:
         """Whether the gradient is a tensor that the backward of an operator has just made, in the same region."""
         name = instr.result.name
-        users = readers.get(name, [])
-        return (
-            bool(users)
-            and name not in leaving
-            and all(n == number and name.value in _overwritable(facts, i)[1] for n, i in users)
-        )
+        readers = uses.readers.get(name, ())
+        is_inside = bool(readers) and name not in uses.outputs and all(p.section == number for p in readers)
+        return is_inside and all(name.value in _overwritable(facts, function.at(p))[1] for p in readers)
 
     for number, section in enumerate(function.sections):
         for instr in section.body:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from ssdsl.analyse.collectives import OfGather, OfInstruction, of_task
+from ssdsl.analyse.collectives import OfGather, of_task
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.codegen.sites import Origins
@@ -20,6 +20,7 @@ from ssdsl.ir.function import Function
 from ssdsl.ir.layout import Shard
 from ssdsl.ir.param import FlatParam, Param
 from ssdsl.ir.program import Program, Role
+from ssdsl.ir.uses import InstrPlace
 from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Phase, State
 from ssdsl.show.tables.report import waiting_s
@@ -191,10 +192,10 @@ class _Lines:
             found[self._statement(function, origin)] += sum(cost.communication_s for cost in costs)
         return found
 
-    def _statement(self, function: Function, origin: OfInstruction | OfGather) -> str:
+    def _statement(self, function: Function, origin: InstrPlace | OfGather) -> str:
         match origin:
-            case OfInstruction(section, place):
-                return self.origins.statement(function.sections[section].body[place])
+            case InstrPlace():
+                return self.origins.statement(function.at(origin))
             case OfGather():
                 return self.origins.flat(self.program.flats[origin.flat])
 

@@ -8,7 +8,6 @@ from itertools import groupby
 
 from ssdsl.analyse.collectives import (
     OfGather,
-    OfInstruction,
     SizedCollective,
     TaskCollective,
     of_once,
@@ -23,6 +22,7 @@ from ssdsl.ir.function import Conversion, Function, Instr, Prologue, results_of
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import GatherParam, Program, ScatterGrads, StartReduce
+from ssdsl.ir.uses import InstrPlace
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.paths import starred
 from ssdsl.plan.plan import Phase
@@ -103,8 +103,8 @@ class _Fold:
 
     def of_prologue(self, prologue: Prologue) -> Iterator[Communication]:
         for origin, found in groupby(of_prologue(prologue), lambda c: c.origin):
-            assert isinstance(origin, OfInstruction)
-            yield from self.counted(_calls(found), "inputs", self._of(prologue.body[origin.place]), prologue.submesh, 1)
+            assert isinstance(origin, InstrPlace)
+            yield from self.counted(_calls(found), "inputs", self._of(prologue.body[origin.instr]), prologue.submesh, 1)
 
     def of_function(self, function: Function) -> Iterator[Communication]:
         times = math.prod(t.parts for t in function.time)
@@ -112,8 +112,8 @@ class _Fold:
             when = "forward" if phase is Phase.FORWARD else "backward"
             for origin, found in groupby(of_task(self.facts, function, phase), lambda c: c.origin):
                 match origin:
-                    case OfInstruction(section, place):
-                        of = self._of(function.sections[section].body[place])
+                    case InstrPlace():
+                        of = self._of(function.at(origin))
                         yield from self.counted(_calls(found), when, of, function.submesh, times)
                     case OfGather():
                         of = _called(self.program.flats[origin.flat])

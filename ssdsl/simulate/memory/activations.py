@@ -19,10 +19,7 @@ from ssdsl.ir.function import (
     Function,
     FunctionInput,
     OpPart,
-    Section,
     Side,
-    reads_of,
-    results_of,
 )
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
@@ -198,12 +195,10 @@ class _Function:
             name: replace(var, shape=tuple(size.at(part) for size in var.shape)) if part else var
             for name, var in facts.variables(function).items()
         }
-        self.made = {v.name for op in function.operators() for v in op.results}
         self.base = views_of(function, facts.program.graph)
         self.remade = made_again(function, facts.program.graph)
         self.memory = memory_of(function, facts.program.graph) if self.remade else {}
-        moved = [i for i in function.body() if isinstance(i, Conversion)]
-        self.moved = {i.result.name for i in moved}
+        moved = (i for i in function.body() if isinstance(i, Conversion))
         self.again = {str(i.result.name): i.source for i in moved if i.again}
         given = [i.var.name for i in function.inputs]
         self.of_other = set(compress(given, around.held))
@@ -318,7 +313,7 @@ class _Function:
         read = {r for op in self.function.operators() for r in op.reads}
         entering = {i.var.name: None for i in self.function.inputs if i.var.name in read}
         for section in (s for s in self.function.sections if s.recompute):
-            entering |= _read_from_outside(section)
+            entering |= dict.fromkeys(section.entering())
         for name in (n for n in entering if n not in self.of_other):
             self._hold(found, name)
         return found
@@ -379,14 +374,9 @@ class _Function:
     def _behind(self, name: Name) -> Name:
         """The value that a view looks into, if the function makes it; else the name itself."""
         base = self.base.get(name, name)
-        return base if base in self.made or base in self.moved else name
+        return base if base in self.function.uses.makers else name
 
     def _has_halves(self, op: OpPart) -> bool:
         """Whether the gradients of an operator's weights come in the second half of its backward."""
         in_halves = self.function.backward is Backward.HALVES
         return in_halves and op.sides is not None and Side.WEIGHT in op.sides
-
-
-def _read_from_outside(section: Section) -> dict[Name, None]:
-    made: set[Name] = {v.name for i in section.body for v in results_of(i)}
-    return {r: None for i in section.body for r in reads_of(i) if r not in made}

@@ -12,18 +12,15 @@ operators keeps only its input. Results of a normalisation or a softmax, and dro
 the kernel's result.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cache, partial
 
 from ssdsl.analyse.program_index import ProgramIndex, size_bytes
-from ssdsl.ir.function import Function, Instr, OpPart, Section, reads_of, saved_names
+from ssdsl.ir.function import Function, Instr, OpPart, Section, saved_names
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.functions.views import views_in
 from ssdsl.model.graph import Operator
 from ssdsl.record import Record
-
-Readers = Mapping[Name, frozenset[str]]  # the operators that read a value; "" for conversions, writes and outputs
 
 
 class Launch(Record):
@@ -49,16 +46,14 @@ class Fusion:
     def launches(self, function: Function) -> tuple[tuple[Launch, ...], ...]:
         """The kernels of each section, in order. Operators that only make views are in none."""
         if function.number not in self._found:
-            readers = cache(partial(_readers, function))
-            found = tuple(self._launches(function, section, readers) for section in function.sections)
-            self._found[function.number] = found
+            self._found[function.number] = tuple(self._launches(function, section) for section in function.sections)
         return self._found[function.number]
 
-    def _launches(self, function: Function, section: Section, readers: Callable[[], Readers]) -> tuple[Launch, ...]:
+    def _launches(self, function: Function, section: Section) -> tuple[Launch, ...]:
         if section.kind in self._of_kind:
             return tuple(_renamed(*self._of_kind[section.kind], section))
         runs = self._runs(section.body)
-        found = tuple(launch for run in runs for launch in self._kernels(function, run, readers()))
+        found = tuple(launch for run in runs for launch in self._kernels(function, run))
         if section.kind is not None:
             self._of_kind[section.kind] = section, found
         return found
@@ -80,7 +75,7 @@ class Fusion:
                 yield [instr]
         yield run
 
-    def _kernels(self, function: Function, run: list[OpPart], readers: Readers) -> Iterator[Launch]:
+    def _kernels(self, function: Function, run: list[OpPart]) -> Iterator[Launch]:
         """Yields the kernels of a run: operators are in one kernel if one reads the result of another, also through
         views, and may follow it."""
         base: dict[Name, Name] = {}  # by view, the value that it looks into
@@ -99,7 +94,7 @@ class Fusion:
         for ops in {ops[-1].operator: ops for ops in group.values()}.values():
             inside = frozenset(op.operator for op in ops) | views
             made = {v.name for op in ops for v in op.results}
-            left = {base.get(n, n) for n in (*made, *base) if readers.get(n, frozenset()) - inside}
+            left = {base.get(n, n) for n in (*made, *base) if _is_read_outside(function, n, inside)}
             yield self._launch(function, sorted(ops, key=lambda op: place[op.operator]), base, left)
 
     def _launch(self, function: Function, ops: list[OpPart], base: Mapping[Name, Name], left: Set[Name]) -> Launch:
@@ -163,12 +158,11 @@ def _renamed(like: Section, launches: Iterable[Launch], section: Section) -> Ite
         yield Launch(made, reads, writes, kept, launch.extras)
 
 
-def _readers(function: Function) -> Readers:
-    found: dict[Name, set[str]] = {o.name: {""} for o in function.outputs}
-    for instr in function.body():
-        for name in reads_of(instr):
-            found.setdefault(name, set()).add(instr.operator if isinstance(instr, OpPart) else "")
-    return {name: frozenset(those) for name, those in found.items()}
+def _is_read_outside(function: Function, name: Name, inside: Set[str]) -> bool:
+    """Whether anything but the operators `inside` reads a value, or it leaves the function."""
+    readers = map(function.at, function.uses.readers.get(name, ()))
+    is_outside = (not isinstance(i, OpPart) or i.operator not in inside for i in readers)
+    return name in function.uses.outputs or any(is_outside)
 
 
 # -- tensors that autograd keeps ---------------------------------------------------------------------------------------
