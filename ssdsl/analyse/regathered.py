@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from ssdsl.ir.comm import Narrow, Step
-from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Section, reads_of, results_of, saved_names
+from ssdsl.ir.function import Conversion, Function, Instr, OpPart, reads_of, results_of
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.param import FlatParam
+from ssdsl.ir.uses import InstrPlace
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.functions.views import views_in
 from ssdsl.model.graph import Graph
@@ -43,75 +44,62 @@ def regathered(function: Function, flats: Sequence[FlatParam], graph: Graph) -> 
 
 
 class _Walk:
-    """The walk through forward. `here` are the gathers that a section reads, by flat parameter; `memory` has the values
-    that are views of gathered memory. `kept` has, by the number of an instruction, the gathers whose memory its
-    backward reads; `first` has, by gather, the first instruction that reads it and gives it a gradient, the last in
-    backward."""
+    """The walk through forward. `here` has, for each section, the gathers that it reads, by flat parameter; `memory`
+    has the values that are views of gathered memory. `first` has, by gather, the place of the first instruction that
+    reads it and gives it a gradient, the last in backward."""
 
     def __init__(self, function: Function, flats: Sequence[FlatParam], graph: Graph) -> None:
-        self.graph, self.variables = graph, function.variables()
+        self.function, self.graph, self.variables = function, graph, function.variables()
         flat_of = {w: n for s in function.sections for n in s.gathers for w in flats[n].weights}
         self.weights = {p.var.name: flat_of[w] for p in function.parameters if (w := p.var.name.value) in flat_of}
         self.memory: dict[Name, _Memory] = {}
-        self.here: dict[int, Gather] = {}
-        self.kept: list[dict[Gather, None]] = []
-        self.first: dict[Gather, int] = {}
-        self.repeated: Counter[Gather] = Counter()
+        self.here: list[dict[int, Gather]] = []
+        self.first: dict[Gather, InstrPlace] = {}
         shared: dict[int, Gather] = {}
         for number, section in enumerate(function.sections):
             apart = bool(section.layer) or section.recompute
-            self.here = {} if apart else shared
-            self.here.update((n, (number, n)) for n in section.gathers)
-            self._section(section)
+            self.here.append({} if apart else shared)
+            self.here[number].update((n, (number, n)) for n in section.gathers)
+            for n, instr in enumerate(section.body):
+                self._instr(InstrPlace(number, n), instr)
+
+    def _instr(self, at: InstrPlace, instr: Instr) -> None:
+        """Notes the results of an instruction that are in gathered memory, and the gathers to which it gives a
+        gradient."""
+        if any(v.gradient is not None for v in results_of(instr)):
+            for name in (r for r in reads_of(instr) if r in self.weights):
+                self.first.setdefault(self.here[at.section][self.weights[name]], at)
+        self.memory.update((name, memory) for name, memory in self._views(instr, at.section) if memory is not None)
 
     def backward(self) -> Counter[Gather]:
         """The number of times that backward repeats each gather."""
-        held: set[int] = set()
-        found = Counter(self.repeated)
-        dropped: dict[int, list[Gather]] = {}
-        for gather, at in self.first.items():
-            dropped.setdefault(at, []).append(gather)
-        for at, kept in reversed(list(enumerate(self.kept))):
-            for gather in kept:
-                found[gather] += gather[1] not in held
-                held.add(gather[1])
-            held -= {flat for _, flat in dropped.get(at, ())}
+        again = (here for here, s in zip(self.here, self.function.sections, strict=True) if s.recompute)
+        found = Counter(gather for here in again for gather in here.values())
+        reads: dict[InstrPlace, list[Gather]] = {}
+        for at, name in self.function.kept():
+            is_inside = name in self.weights and self.function.sections[at.section].recompute  # it gathers for itself
+            if not is_inside and (memory := self._behind(name, at.section)) is not None:
+                reads.setdefault(at, []).append(memory.gather)
+        there: set[int] = set()
+        for at in sorted({*reads, *self.first.values()}, reverse=True):
+            for gather in reads.get(at, ()):
+                found[gather] += gather[1] not in there
+                there.add(gather[1])
+            there -= {flat for (_, flat), first in self.first.items() if first == at}
         return found
 
-    def _section(self, section: Section) -> None:
-        begin = len(self.kept)
-        outside = set(self.memory)
-        for instr in section.body:
-            read = {r: m for r in reads_of(instr) if (m := self._behind(r)) is not None}
-            if any(v.gradient is not None for v in results_of(instr)):
-                for name in read:
-                    if name in self.weights:
-                        self.first.setdefault(read[name].gather, len(self.kept))
-            saved = saved_names(instr, instr.saved) if isinstance(instr, OpPart) and not section.recompute else ()
-            self.kept.append({m.gather: None for n in saved if (m := read.get(n)) is not None})
-            self._follow(instr)
-        if section.recompute:
-            entering = dict.fromkeys(r for i in section.body for r in reads_of(i) if r in outside)
-            self.kept[-1] = {self.memory[name].gather: None for name in entering}
-            if len(self.kept) > begin:
-                self.repeated.update(self.here.values())
-
-    def _behind(self, name: Name) -> _Memory | None:
+    def _behind(self, name: Name, section: int) -> _Memory | None:
         """The gathered memory that a value is a view of, if read in this section; None if there is none."""
-        return _Memory(self.here[self.weights[name]]) if name in self.weights else self.memory.get(name)
+        return _Memory(self.here[section][self.weights[name]]) if name in self.weights else self.memory.get(name)
 
-    def _follow(self, instr: Instr) -> None:
-        """Notes the results of an instruction that are in gathered memory."""
-        self.memory.update((name, memory) for name, memory in self._views(instr) if memory is not None)
-
-    def _views(self, instr: Instr) -> Iterator[tuple[Name, _Memory | None]]:
+    def _views(self, instr: Instr, section: int) -> Iterator[tuple[Name, _Memory | None]]:
         match instr:
             case OpPart():
                 for result, read in views_in(instr, self.graph).items():
-                    if (memory := self._behind(read)) is not None:
+                    if (memory := self._behind(read, section)) is not None:
                         yield result, _Memory(memory.gather, self._is_contiguous(result.value))
             case Conversion(source=source):
-                memory = self._behind(source)
+                memory = self._behind(source, section)
                 if memory is not None:
                     yield instr.result.name, _narrowed(memory, self.variables[source], instr.forward)
 

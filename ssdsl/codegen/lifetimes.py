@@ -6,7 +6,7 @@ Memory is freed when no name is left for any view of it, so all names of a stora
 
 from collections.abc import Iterator
 
-from ssdsl.ir.function import Backward, Function, OpPart, saved_names
+from ssdsl.ir.function import Function
 from ssdsl.ir.value import Name
 from ssdsl.lower.functions.views import made_again
 from ssdsl.model.graph import Graph
@@ -29,7 +29,7 @@ class Lifetimes(Record):
             root = Name(places[name.value].root) if name.value in places else name
             storage = str(root if root in uses.makers and not name.version else name)
             storages.setdefault(storage, {})[name] = maker.section
-        kept = {*_kept(function), *uses.outputs} - made_again(function, graph).keys()
+        kept = {*(name for _, name in function.kept()), *uses.outputs} - made_again(function, graph).keys()
         ends: dict[int, dict[int, list[dict[Name, int]]]] = {}
         for together in storages.values():
             if kept.isdisjoint(together):
@@ -47,16 +47,3 @@ class Lifetimes(Record):
         """The names that earlier sections made, and that nothing needs after this one."""
         for ended in self.ends.get(section, {}).values():
             yield from (name for names in ended for name, made in names.items() if made < section)
-
-
-def _kept(function: Function) -> Iterator[Name]:
-    """The names that backward keeps: tensors that operators save, and those that enter recomputed sections."""
-    if function.backward is Backward.NONE:
-        return
-    for section in function.sections:
-        if section.recompute:
-            yield from section.entering()
-            continue
-        for instr in section.body:
-            if isinstance(instr, OpPart):
-                yield from saved_names(instr, instr.saved)

@@ -4,7 +4,7 @@ A function runs on every device of its submesh, once for each coordinate of its 
 of sections; the instructions of a section belong to one layer and are recomputed in backward together, or not at all.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cache, cached_property
 
@@ -404,6 +404,18 @@ class Function(Record, dict=True):
             if name in self.uses.outputs or self.uses.last(name).section > maker.section:
                 found[maker.section].append(name)
         return list(map(frozenset, found))
+
+    def kept(self) -> Iterator[tuple[InstrPlace, Name]]:
+        """Yields the values that autograd keeps for backward, each with the place of the instruction that keeps it:
+        what operators save; and what enters a recomputed section, at its last instruction, whose backward runs it
+        again."""
+        for number, section in enumerate(self.sections if self.backward is not Backward.NONE else ()):
+            if section.recompute:
+                yield from ((InstrPlace(number, len(section.body) - 1), name) for name in section.entering())
+                continue
+            for n, instr in enumerate(section.body):
+                if isinstance(instr, OpPart):
+                    yield from ((InstrPlace(number, n), name) for name in saved_names(instr, instr.saved))
 
     @property
     def phases(self) -> tuple[Phase, ...]:

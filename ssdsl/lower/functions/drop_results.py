@@ -10,18 +10,14 @@ is kept, and so is one that readers in other layers save: backward would otherwi
 before it needs the first. Where backward runs in halves the results are kept: both halves may read them.
 """
 
-from collections.abc import Iterator
-
 from ssdsl.ir.comm import Narrow
 from ssdsl.ir.function import (
     Backward,
     Conversion,
     Function,
-    Instr,
     OpPart,
     Section,
     results_of,
-    saved_names,
 )
 from ssdsl.ir.value import Name
 from ssdsl.lower.functions.views import memory_of
@@ -42,13 +38,21 @@ def _may_drop(function: Function) -> bool:
 
 def _marked(function: Function, graph: Graph) -> Function:
     memory, variables = memory_of(function, graph), function.variables()
-    kept = {memory.get(o.name, o.name) for o in function.outputs}
-    savers: dict[Name, set[str]] = {}  # by value, the layers of the operators that save it
-    for section in function.sections:
-        for name in _kept_in(section):
-            kept.add(memory.get(name, name))
-        for name in _saved_in(section):
-            savers.setdefault(memory.get(name, name), set()).add(section.layer)
+    kept = {memory.get(name, name) for name in function.uses.outputs}  # in any case
+    savers: dict[Name, set[str]] = {}  # by value, the layers in which only operators save it, or conversions repeat it
+    for place, name in function.kept():
+        section, instr, root = function.sections[place.section], function.at(place), memory.get(name, name)
+        if section.recompute or (isinstance(instr, OpPart) and instr.kernel.function):
+            kept.add(root)
+        else:
+            savers.setdefault(root, set()).add(section.layer)
+    for section in (s for s in function.sections if not s.recompute):
+        for instr in (i for i in section.body if isinstance(i, Conversion)):
+            root = memory.get(instr.source, instr.source)
+            if _shares_memory(instr):
+                kept.add(root)
+            if instr.again:
+                savers.setdefault(root, set()).add(section.layer)
     # backward reaches a value only through readers that give it a gradient
     kept |= {memory.get(name, name) for name, var in variables.items() if var.gradient is None}
 
@@ -63,33 +67,6 @@ def _marked(function: Function, graph: Graph) -> Function:
     return replace(function, sections=tuple(marked))
 
 
-def _kept_in(section: Section) -> Iterator[Name]:
-    """Yields the values that a section keeps in any case, or changes: those that a recomputed section reads from
-    outside, those that a kernel of the runtime saves, and those of which a conversion takes a part, or works in place.
-    """
-    if section.recompute:
-        yield from section.entering()
-        return
-    for instr in section.body:
-        if isinstance(instr, OpPart) and instr.kernel.function:
-            yield from saved_names(instr, instr.saved)
-        elif isinstance(instr, Conversion) and _shares_memory(instr):
-            yield instr.source
-
-
 def _shares_memory(instr: Conversion) -> bool:
+    """Whether a conversion takes a part of its source, or works on it in place."""
     return instr.in_place[0] or any(isinstance(s, Narrow) and not s.in_time for s in instr.forward)
-
-
-def _saved_in(section: Section) -> Iterator[Name]:
-    """Yields the values that autograd saves, or that a conversion keeps to repeat its steps."""
-
-    def saved(instr: Instr) -> Iterator[Name]:
-        if isinstance(instr, OpPart):
-            yield from saved_names(instr, instr.saved)
-        elif isinstance(instr, Conversion) and instr.again:
-            yield instr.source
-
-    if not section.recompute:
-        for instr in section.body:
-            yield from saved(instr)

@@ -54,7 +54,7 @@ def _gathers(function: Function, asked: frozenset[str], frozen: frozenset[str], 
     weights = {p.var.name for p in function.parameters if p.var.name.value in frozen}
     base = views_of(function, graph)
     outputs = {base.get(o.name, o.name) for o in function.outputs}
-    read = {base.get(n, n) for op in function.operators() for n in saved_names(op, op.saved)}
+    read = {base.get(n, n) for _, n in function.kept()}
 
     def kept_only(by: Collection[str]) -> set[Name]:
         others = (n for s in function.sections for i in s.body for n in _kept_by_others(s, i, by))
