@@ -8,10 +8,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from statistics import mean, median
+from typing import Annotated
+
+from msgspec import Meta
 
 from ssdsl.record import Record, field, replace
 
-VERSION = 2  # of version 1 the times are those of ranks that share cores, where these are fewer
 IN_A_TASK = "{} in a task"  # a kind of communication within tasks: its time includes waiting for the other ranks
 PHASES = ("forward", "backward", "dgrad", "wgrad")
 # Times that grow with bytes: the first gradient of a weight in the step, and the next ones, which are added to it; the
@@ -24,14 +26,17 @@ GROWING = (
 )
 
 
+Count = Annotated[int, Meta(ge=1)]
+
+
 class ProfiledMachine(Record):
     """The machine on which a profile was recorded: `processes` ranks with `threads` threads each, on `cores` cores."""
 
     device: str
     torch: str
-    threads: int
-    cores: int
-    processes: int
+    threads: Count
+    cores: Count
+    processes: Count
 
     @property
     def sharing(self) -> float:

@@ -2,10 +2,8 @@
 profile. What does not fit is refused."""
 
 import hashlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.ir.program import Program
@@ -13,18 +11,22 @@ from ssdsl.lang.save import save_text
 from ssdsl.lang.suggest import suggest
 from ssdsl.record import Record, field
 from ssdsl.simulate.price.costs import Costs
+from ssdsl.simulate.profile.costs_json import KEYS, CostsJson, MisfitError, ProfileJson, decoded, encoded
 from ssdsl.simulate.profile.errors import CostsUnreadable, MachinesMixed, ProfileLacks, TasksMisfit
 from ssdsl.simulate.profile.kernel_key import kernel_key
-from ssdsl.simulate.profile.measured import UNITS, Measured, Times
+from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.profile.profile import Profile, ProfiledMachine
-from ssdsl.simulate.profile.profile_json import NoProfileError, is_time, profile_json, read_profile
 from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.text.diagnostic import PlanError
 
-NUMBERS = {"TF": "forward", "TB": "dgrad", "TW": "wgrad", "Tcomm": "transfer"}
-TABLES = ("tasks", "transfers", "reduce", "optimizer")
 EXAMPLE = 'as in {"unit": "ms", "TF": 18.5, "TB": 18.1, "TW": 9.3, "Tcomm": 0.6}'
-TEXTS = ("recorded", "program")
+TEXT = "it is a text, as `ssdsl run --profile` writes"
+HINTS = {
+    "unit": "the units are s, ms and us",
+    "profile": "record it anew with `ssdsl profile`",
+    **dict.fromkeys(("recorded", "program"), TEXT),
+    **dict.fromkeys(("tasks", "transfers", "reduce", "optimizer"), 'as in "tasks": {"block0.fwd": 1.5}'),
+}
 
 
 class CostsFile(Record):
@@ -41,64 +43,39 @@ class CostsFile(Record):
 def read_costs(path: Path) -> CostsFile:
     """The content of a file. Raises PlanError: it cannot be read, or is no file of costs."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        read = decoded(path.read_bytes(), CostsJson)
     except OSError as error:
         raise _wrong(path, (error.strerror or str(error)).lower(), "give a file that exists") from None
+    except MisfitError as error:
+        raise _wrong(path, *_misfit(error)) from None
     except (ValueError, RecursionError) as error:
-        raise _wrong(path, f"it is not JSON, {error}", EXAMPLE) from None
-    if not isinstance(found, dict):
-        raise _wrong(path, "it is not an object", EXAMPLE)
-    known = ["unit", *NUMBERS, *TABLES, *TEXTS, "profile"]
-    for key in found:
-        if key not in known:
-            raise _wrong(path, f"it has `{key}`", suggest(key, known) or f"its keys are {', '.join(known)}")
-    unit = found.get("unit", "s")
-    if not isinstance(unit, str) or unit not in UNITS:
-        raise _wrong(path, f"its unit is {json.dumps(unit)}", "the units are s, ms and us")
-    read: dict[str, Any] = {n: _time(path, key, found[key], UNITS[unit]) for key, n in NUMBERS.items() if key in found}
-    read |= {name: _table(path, name, found[name], UNITS[unit]) for name in TABLES if name in found}
-    for name in TEXTS:
-        if not isinstance(found.get(name, ""), str):
-            raise _wrong(
-                path, f"`{name}` is {json.dumps(found[name])}", "it is a text, as `ssdsl run --profile` writes"
-            )
-    said = {name: found.get(name) for name in TEXTS}
-    return CostsFile(str(path), Times(**read), **said, profile=_profile(path, found))
+        raise _wrong(path, f"it is not JSON: {error}", EXAMPLE) from None
+    profile = None if read.profile is None else read.profile.profile()
+    return CostsFile(str(path), read.times(), read.recorded, read.program, profile)
 
 
-def _profile(path: Path, found: dict[str, Any]) -> Profile | None:
-    try:
-        return read_profile(found["profile"]) if "profile" in found else None
-    except NoProfileError as error:
-        raise _wrong(path, f"`{error.place}` {error.reason}", "record it anew with `ssdsl profile`") from None
+def _misfit(error: MisfitError) -> tuple[str, str]:
+    """The reason why a file does not fit, and what to write instead."""
+    first = error.place.partition(".")[0]
+    if not first:
+        unknown = error.reason.partition("unknown field `")[2].rstrip("`")
+        if not unknown:
+            return "it is not an object", EXAMPLE
+        return f"it has `{unknown}`", suggest(unknown, KEYS) or f"its keys are {', '.join(KEYS)}"
+    return f"`{error.place}`: {error.reason}", HINTS.get(first, "a time is a number that is not negative")
 
 
 def write_profile(file: str, profile: Profile) -> None:
     """Writes a file that has only a profile. Raises PlanError if it cannot be written."""
-    save_text(file, json.dumps({"profile": profile_json(profile)}, indent=1) + "\n")
+    save_text(file, encoded({"profile": ProfileJson.of(profile)}))
 
 
 def write_costs(
     file: str, times: Times, recorded: str | None = None, program: str | None = None, profile: Profile | None = None
 ) -> None:
     """Writes a file of costs, in milliseconds; a profile is in seconds. Raises PlanError if it cannot be written."""
-    numbers = {key: 1e3 * getattr(times, name) for key, name in NUMBERS.items()}
-    tables = {name: {k: 1e3 * t for k, t in getattr(times, name).items()} for name in TABLES}
-    said = {name: text for name, text in (("recorded", recorded), ("program", program)) if text is not None}
-    more = {"profile": profile_json(profile)} if profile is not None else {}
-    save_text(file, json.dumps({"unit": "ms", **said, **numbers, **tables, **more}, indent=1) + "\n")
-
-
-def _table(path: Path, name: str, value: Any, unit: float) -> dict[str, float]:
-    if not isinstance(value, dict):
-        raise _wrong(path, f"`{name}` is not an object", 'as in "tasks": {"block0.fwd": 1.5}')
-    return {key: _time(path, f"{name}.{key}", time, unit) for key, time in value.items()}
-
-
-def _time(path: Path, key: str, value: Any, unit: float) -> float:
-    if not is_time(value):
-        raise _wrong(path, f"`{key}` is {json.dumps(value)}", "a time is a number that is not negative")
-    return float(value) * unit
+    more = None if profile is None else ProfileJson.of(profile)
+    save_text(file, encoded(CostsJson.of(times, recorded=recorded, program=program, profile=more)))
 
 
 def _wrong(path: Path, reason: str, hint: str) -> PlanError:

@@ -1,6 +1,5 @@
 """Profiles made up: what a program costs by one, which programs it is for, and what is said of those it is not for."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +12,9 @@ from ssdsl.ir.program import Compute, Start, Update
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
 from ssdsl.simulate.profile import errors
+from ssdsl.simulate.profile.costs_json import ProfileJson, decoded, encoded
 from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.profile.profile import GROWING, PHASES, Curve, Profile, ProfiledMachine, merged
-from ssdsl.simulate.profile.profile_json import profile_json, read_profile
 from ssdsl.simulate.profile.profiled import OF_PHASE, Profiled, instructions, runs
 from ssdsl.simulate.profile.read_costs import (
     CostsFile,
@@ -190,7 +189,7 @@ profiles = st.builds(
 
 @given(profiles)
 def test_what_is_written_reads_the_same(profile: Profile) -> None:
-    assert read_profile(json.loads(json.dumps(profile_json(profile)))) == profile
+    assert decoded(encoded(ProfileJson.of(profile)).encode(), ProfileJson).profile() == profile
 
 
 def test_a_file_with_a_profile_alone(tmp_path: Path) -> None:
