@@ -216,12 +216,12 @@ def _written(
         f"        return {', '.join(body.made[n] for n in values) or '()'}",
     ]
     place = {name: k for k, name in enumerate(names)}
-    numbers = {id(instr): k for k, instr in enumerate(section.body)}
+    numbers = {instr: k for k, instr in enumerate(section.body)}
     return SectionText(
         "\n".join(lines),
         tuple(place[n] for n in body.outside),
         tuple(place[n] for n in values),
-        {line: numbers[id(instr)] for line, instr in body.instructions.items()},
+        {line: numbers[instr] for line, instr in body.instructions.items()},
         tuple(groups),
     )
 

@@ -220,6 +220,5 @@ Placed = TypeVar("Placed", Param, FlatParam, Prologue)
 
 def on_devices(role: Role, things: Sequence[Placed]) -> tuple[Placed, ...]:
     """The things on a role's devices: fast for thousands of them on few submeshes."""
-    submeshes = {id(thing.submesh): thing.submesh for thing in things}
-    here = {number for number, submesh in submeshes.items() if role.is_in(submesh)}
-    return tuple([thing for thing in things if id(thing.submesh) in here])
+    here = {submesh for submesh in {thing.submesh for thing in things} if role.is_in(submesh)}
+    return tuple([thing for thing in things if thing.submesh in here])

@@ -35,7 +35,7 @@ from ssdsl.lower.stages import Formed, Held, Next, Planned, Scheduled
 from ssdsl.lower.tasks.assign_lanes import assign_lanes
 from ssdsl.lower.tasks.place_events import place_events
 from ssdsl.lower.tasks.schedule_tasks import schedule_tasks
-from ssdsl.plan.plan import HALVES, ClockOrder, OpPlan, Plan
+from ssdsl.plan.plan import HALVES, ClockOrder, Plan
 from ssdsl.record import Record, replace
 
 Pass = Callable[[Any], Planned]  # from a stage to the next one, or to the same one with other values
@@ -164,12 +164,8 @@ def forms_the_same(a: Plan, b: Plan) -> bool:
         (a.meshes, a.shards) == (b.meshes, b.shards)
         and _ordered(a) == _ordered(b)
         and a.operators.keys() == b.operators.keys()
-        and _are_equal({(id(r), id(b.operators[name])): (r, b.operators[name]) for name, r in a.operators.items()})
+        and all(one == other for one, other in {(r, b.operators[name]) for name, r in a.operators.items()})
     )
-
-
-def _are_equal(pairs: dict[tuple[int, int], tuple[OpPlan, OpPlan]]) -> bool:
-    return all(one == other for one, other in pairs.values())
 
 
 def _ordered(plan: Plan) -> frozenset[Hashable]:

@@ -33,6 +33,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from ssdsl.identity import ByIdentity
 from ssdsl.model.constant import Constant
 from ssdsl.model.dims.window import Sliding
 from ssdsl.model.discover.found import FoundRule
@@ -149,19 +150,19 @@ class _Writer:
         self.constants: list[bytes] = []
         self.size = 0
         self.known: dict[Any, int] = {}
-        self.by_identity: dict[int, tuple[Any, int]] = {}  # the thing is kept alive, so that no other gets its id
+        self.by_identity = ByIdentity[Any, int]()
 
     def node(self, item: Any) -> int:
         """The number of a thing's node, which is added after those of its parts unless an equal thing has one."""
-        if (found := self.by_identity.get(id(item))) is not None:
-            return found[1]
+        if (found := self.by_identity.get(item)) is not None:
+            return found
         shown = self._shown(item)
         key = tuple(shown) if isinstance(shown, list) else (type(item), repr(item))
         number = self.known.get(key)
         if number is None:
             number = self.known[key] = len(self.nodes)
             self.nodes.append(shown)
-        self.by_identity[id(item)] = item, number
+        self.by_identity[item] = number
         return number
 
     def _shown(self, item: Any) -> Any:

@@ -104,8 +104,8 @@ def _uncut(facts: Facts, model: ModelIndex, cut: SplitIndex) -> Iterator[Operato
     """The operators that a `split` names and that do not have its index."""
     records, numbers = facts.operators.at, model.numbers(cut.operators)
     distinct = facts.distinct(numbers).values()
-    having = {id(r) for r in distinct if any(i.name == cut.index for i in (*r.indices, *r.whole))}
-    return (model.graph.operators[n] for n in numbers if id(records[n]) not in having)
+    having = {r for r in distinct if any(i.name == cut.index for i in (*r.indices, *r.whole))}
+    return (model.graph.operators[n] for n in numbers if records[n] not in having)
 
 
 def _free(op: Operator, axes: Mapping[int, int], joined: set[int]) -> list[int]:

@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ssdsl.identity import ByIdentity, distinct, places_of
 from ssdsl.model.graph import Operator
 from ssdsl.plan.errors.split import Division, DoesNotDivide
 from ssdsl.plan.errors.traced import Traced
@@ -68,11 +69,9 @@ def divide_axes(plan: Plan) -> Plan:
 
 def _digits(plan: Plan) -> Iterator[tuple[str, Operator, Index]]:
     """The indices that are digits, each with its operator and a mesh. Raises PlanError where they are no axis."""
-    seen = set[int]()
-    for name, record in plan.operators.items():
-        if id(record) in seen:
-            continue
-        seen.add(id(record))
+    names = [*plan.operators]
+    for record, (first, *_) in places_of(plan.operators.values()):
+        name = names[first]
         for index in (i for i in record.indices if i.digit is not None):
             here = [mesh.name for mesh in _meshes(record, plan.meshes) if (index.name, index.devices) in mesh.axes]
             operator = plan.graph.by_name[name]
@@ -137,15 +136,14 @@ def _names(axes: Iterable[str], meshes: Sequence[Mesh], divided: Divided) -> Ite
 
 def _records(plan: Plan, divided: Divided) -> dict[str, OpPlan]:
     """The records of all operators. Operators that share a record share the new one."""
-    found: dict[int, OpPlan] = {}
-    placements: dict[int, Placement] = {}  # those of one `assign` stay one object
-    for record in plan.operators.values():
-        if record.place is not None and id(record.place) not in placements:
-            placements[id(record.place)] = _place(record.place, divided)
-        if id(record) not in found:
-            place = None if record.place is None else placements[id(record.place)]
-            found[id(record)] = replace(_record(record, plan.meshes, divided), place=place)
-    return {name: found[id(record)] for name, record in plan.operators.items()}
+    records = distinct(plan.operators.values())
+    places = distinct(record.place for record in records if record.place is not None)
+    moved = ByIdentity((place, _place(place, divided)) for place in places)  # those of one `assign` stay one object
+    changed = ByIdentity[OpPlan, OpPlan]()
+    for record in records:
+        place = None if record.place is None else moved[record.place]
+        changed[record] = replace(_record(record, plan.meshes, divided), place=place)
+    return {name: changed[record] for name, record in plan.operators.items()}
 
 
 def _record(record: OpPlan, meshes: Sequence[Mesh], divided: Divided) -> OpPlan:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, fields
 
-from ssdsl.lang.nodes import Word
+from ssdsl.identity import ByIdentity, places_of
+from ssdsl.lang.nodes import Statement, Word
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import NOTHING, ClockOrder, Index, Mesh, OpPlan, Order, StateShard, TaskSet
 from ssdsl.record import Record, replace
@@ -102,7 +103,7 @@ class Facts:
         default_factory=dict
     )  # names of `dim`, with their dimension classes; none if the statement failed
     halved: bool = False  # whether a skipped order names halves of a backward
-    skipped: set[int] = field(default_factory=set)  # the ids of statements that were looked at for this
+    skipped: ByIdentity[Statement, None] = field(default_factory=ByIdentity)  # statements that were looked at for this
     orders: list[Order] = field(default_factory=list)
     clocks: list[ClockOrder] = field(default_factory=list)
     pairs: Counter[Span] = field(default_factory=Counter)  # the number of pairs that each `order` relates
@@ -134,20 +135,17 @@ class Facts:
 
     def revise(self, numbers: Iterable[int], change: Callable[[OpPlan], OpPlan]) -> None:
         """Changes the records of operators. Operators that share a record share the new one."""
-        records, changed = self.operators.at, dict[int, tuple[OpPlan | None, OpPlan]]()
-        for number in numbers:
-            record = records[number]
-            if (new := changed.get(id(record))) is None:
-                new = changed[id(record)] = record, change(record or NOTHING)
-            records[number] = new[1]
+        records, numbers = self.operators.at, [*numbers]
+        for record, places in places_of(map(records.__getitem__, numbers)):
+            new = change(record or NOTHING)
+            for place in places:
+                records[numbers[place]] = new
 
     def distinct(self, numbers: Iterable[int]) -> dict[int, OpPlan]:
         """The distinct records of these operators, each under the first operator that has it."""
-        first: dict[int, int] = {}
-        records = self.operators.at
-        for number in numbers:
-            first.setdefault(id(records[number]), number)
-        return {number: records[number] or NOTHING for number in first.values()}
+        numbers = [*numbers]
+        alike = places_of(map(self.operators.at.__getitem__, numbers))
+        return {numbers[first]: record or NOTHING for record, (first, *_) in alike}
 
     def add_index(self, numbers: Iterable[int], index: Index) -> None:
         """Adds an index to operators, inside of those that they have; those that cut `within` others stay innermost."""

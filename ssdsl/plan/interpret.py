@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ssdsl.identity import ByIdentity
 from ssdsl.lang import nodes
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.ops.reader import placed_dims
@@ -98,15 +99,15 @@ def context_without_errors(
 def plan_of(ctx: Context) -> Plan:
     """The facts as a plan. Indices of one part are dropped, and axes are divided where digits of them are cut."""
     facts, model = ctx.facts, ctx.model
-    cut: dict[int, OpPlan] = {}  # by record: the same without indices of one part
-    known: dict[tuple[int, int], OpPlan] = {}  # by record and kind of call
+    known = ByIdentity[OpPlan, tuple[OpPlan, dict[int, OpPlan]]]()  # without indices of one part, and by kind of call
     operators: dict[str, OpPlan] = {}
     for (name, call), record in zip(model.calls.items(), facts.operators.at, strict=True):
         if record is not None:
-            if (finished := known.get(key := (id(record), call))) is None:
-                if (own := cut.get(id(record))) is None:
-                    own = cut[id(record)] = _in_parts(record)
-                finished = known[key] = _finished(facts, model.operators[name], own)
+            if (alike := known.get(record)) is None:
+                alike = known[record] = _in_parts(record), {}
+            cut, of_calls = alike
+            if (finished := of_calls.get(call)) is None:
+                finished = of_calls[call] = _finished(facts, model.operators[name], cut)
             operators[name] = finished
     plan = Plan(
         graph=model.graph,

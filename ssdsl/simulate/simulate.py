@@ -165,10 +165,9 @@ def _traffic(program: Program, trace: Trace, cluster: Cluster) -> list[Traffic]:
     found: dict[tuple[str, str], tuple[int, int]] = {}
     devices = [role.submesh.size for role in program.roles]
     ran = [x for x in trace.intervals if x.part is not ActionPart.SENT]
-    costs = {id(x.cost): x.cost for x in ran}  # few: tasks of a function cost the same
-    times = Counter((id(x.cost), x.role, isinstance(x.action, Start)) for x in ran)
+    times = Counter((x.cost, x.role, isinstance(x.action, Start)) for x in ran)  # few: a function's tasks cost the same
     for (cost, role, is_message), count in times.items():
-        for sent in costs[cost].sent:
+        for sent in cost.sent:
             here = count * (min(devices[role], sent.ranks) if is_message else devices[role])
             calls, size = found.get((sent.level, sent.kind), (0, 0))
             found[sent.level, sent.kind] = calls + sent.calls * here, size + sent.size_bytes * here

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator
 
+from ssdsl.identity import places_of
 from ssdsl.plan.plan import OpPlan, Plan
 
 KIND_OF_DIMENSION = {"batch": "data", "seq": "sequence", "experts": "expert"}
@@ -12,12 +13,11 @@ def family(plan: Plan) -> str:
     """The kinds of parallelism of a plan, as `data + tensor + pipeline, ZeRO-1`: by the dimensions that the axes of its
     meshes cut; a plan with several meshes is a pipeline too. If the axes cut nothing, `one device`, or `repeated work`
     of several devices."""
-    first = {
-        id(record): (name, record) for name, record in reversed(plan.operators.items()) if record.place is not None
-    }
-    cuts = _cuts(plan, first.values())
+    placed = [(name, record) for name, record in plan.operators.items() if record.place is not None]
+    first = [placed[first] for _, (first, *_) in places_of(record for _, record in placed)]
+    cuts = _cuts(plan, first)
     kinds = {kind for mesh, axis in _axes(plan) if (kind := _kind(cuts.get((mesh, axis), ())))}
-    if len({record.home.mesh for _, record in first.values()}) > 1:
+    if len({record.home.mesh for _, record in first}) > 1:
         kinds.add("pipeline")
     words = " + ".join(kind for kind in KINDS if kind in kinds)
     words = words or ("one device" if plan.devices == 1 else "repeated work")

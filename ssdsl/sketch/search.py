@@ -8,6 +8,7 @@ from itertools import islice
 
 from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.cluster import Cluster
+from ssdsl.identity import ByIdentity, distinct
 from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Graph
 from ssdsl.plan.model_index import index_model
@@ -158,9 +159,8 @@ class Search:
         plans are dropped, and the next ones take their places."""
         found = replace(found, baseline=self._simulations.proved(found.baseline))
         while True:
-            rows = {id(t): t for t in _rows(found, wanted)}
-            asked = {key: self._simulations.proved(t) for key, t in rows.items()}
-            found = replace(found, tried=tuple(asked.get(id(t), t) for t in found.tried))
+            asked = ByIdentity((t, self._simulations.proved(t)) for t in distinct(_rows(found, wanted)))
+            found = replace(found, tried=tuple(asked.get(t, t) for t in found.tried))
             if all(t.unproved is None for t in asked.values()):
                 return found
 

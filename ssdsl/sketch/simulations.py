@@ -111,7 +111,8 @@ class Simulations:
 
 def setting_key(tried: Tried) -> Hashable:
     """Equal for the same values of the same sketch."""
-    return id(tried.sketch), tuple(tried.opened.items())
+    sketch = tried.sketch
+    return sketch.source, tuple(sketch.fixed.items()), tuple(tried.opened.items())
 
 
 def open_values(tried: Tried) -> Values:

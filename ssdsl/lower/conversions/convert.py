@@ -194,7 +194,7 @@ class _Values:
             return typed.results[n], (typed.number, n, name in self.rows)
         param = self.params.get((name, self.lowering.segments[function].submesh))
         value = self.graph.values[name].dtype, name in self.lowering.learning, name in self.rows
-        return param, (None if param is None else (id(param.layout), param.partial), *value)
+        return param, (None if param is None else (param.layout, param.partial), *value)
 
     def _ask_for_counts(self, rows: Value, function: int, version: int, ask: Ask, types: list[Type]) -> None:
         """Adds two asks for the number of rows: as they lie before they move, and after."""

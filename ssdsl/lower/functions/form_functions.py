@@ -15,17 +15,17 @@ product, what enters a recomputed part) and that are not recomputed, as one resu
 in flight; operators that change a buffer or that a report reads; and operators with readers in several functions.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 
 from ssdsl.ir.function import Carried, OpSplit
-from ssdsl.ir.layout import Shard
+from ssdsl.ir.layout import Shard, Submesh
 from ssdsl.ir.value import Time, TimeIndex
 from ssdsl.lower.operators.operand_types import operand_shape, place_in, waits_for_no_later
 from ssdsl.lower.stages import Grouped, Kind, Segment, Segmented, Sunk, TypedGraph, grown
 from ssdsl.model.graph import Graph, Operand, Operator
 from ssdsl.model.memory.saved import saved
 from ssdsl.model.memory.saved_tensors import Saved
-from ssdsl.plan.plan import HALVES
+from ssdsl.plan.plan import HALVES, OpPlan
 
 # -- operators on weights alone ----------------------------------------------------------------------------------------
 
@@ -140,14 +140,14 @@ def kinds_of(lowering: Sunk) -> dict[str, Kind]:
     """The kind of each operator, before operators join their readers."""
     ordered = frozenset(tasks.number for tasks in lowering.plan.ordered())
     kinds: dict[str, Kind] = {}
-    known: dict[tuple[int, int], Kind] = {}  # by identity of splits and record: operators share these objects
+    known: dict[tuple[tuple[OpSplit, ...], OpPlan, Submesh], Kind] = {}
     same: dict[Kind, Kind] = {}  # so that equal kinds are one object, as equal submeshes are
     for o in lowering.graph.computing:
-        splits, record = lowering.splits[o.name], lowering.plan.of(o.name)
-        key = id(splits), id(record)
+        splits, record, submesh = lowering.splits[o.name], lowering.plan.of(o.name), lowering.submeshes[o.name]
+        key = splits, record, submesh
         if key not in known:
             time = tuple(sorted(_time(splits), key=lambda t: t.name))
-            kind = lowering.submeshes[o.name], time, tuple(sorted(record.sets & ordered))
+            kind = submesh, time, tuple(sorted(record.sets & ordered))
             known[key] = same.setdefault(kind, kind)
         kinds[o.name] = known[key]
     return kinds
@@ -195,12 +195,12 @@ class _SameParts:
 
     def __init__(self, lowering: Sunk) -> None:
         self.splits, self.signatures = lowering.splits, lowering.graph.signatures
-        self.known: dict[tuple[int, ...], bool] = {}
+        self.known: dict[Hashable, bool] = {}
 
     def part(self, source: Operator, output: int, operator: Operator, n: int) -> bool:
         """`is_same_part` of result number `output` of an operator and operand number `n` of another one."""
         made, read = self.splits[source.name], self.splits[operator.name]
-        key = self.signatures[source.name], id(made), output, self.signatures[operator.name], id(read), n
+        key = self.signatures[source.name], made, output, self.signatures[operator.name], read, n
         if key not in self.known:
             ends = (source, made, source.outputs[output]), (operator, read, operator.inputs[n])
             self.known[key] = is_same_part(*ends)

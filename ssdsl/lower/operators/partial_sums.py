@@ -53,8 +53,10 @@ def propagate_partial(lowering: Placed) -> Summed:
 
 class _Made(Record):
     """The making of a value, shared by those of equal calls on any devices: its operator, splits and operand, the sums
-    that it still lacks (`partial`), and the indices in time whose parts it all waited for (`waits`)."""
+    that it still lacks (`partial`), and the indices in time whose parts it all waited for (`waits`); with a `number` of
+    its own."""
 
+    number: int
     operator: Operator
     splits: tuple[Split, ...]
     operand: Operand
@@ -85,9 +87,9 @@ class _Walk:
         """Visits an operator. Equal calls with equal inputs are looked up, unless they carry a sum or lose an index."""
         name, made, places = operator.name, self.made, self.places
         submesh = self.lowering.submeshes[name]
-        # ids are keys: operators share cuts, submeshes and `_Made`s, which live as long as this walk
-        read = [(id(made[o.value]), places[o.value] is submesh) if o.value in made else None for o in operator.inputs]
-        call = self.lowering.graph.signatures[name], id(self.cuts[name]), submesh.axes
+        inputs = [o.value for o in operator.inputs]
+        read = [(made[value].number, places[value] is submesh) if value in made else None for value in inputs]
+        call = self.lowering.graph.signatures[name], self.cuts[name], submesh.axes
         key = *call, self.ordered.get(name), name in self.linear, name in self.tail, tuple(read)
         if key not in self.known:
             self._operator(operator)
@@ -112,9 +114,9 @@ class _Walk:
         waits = self._waits(operator, sums, splits, set(taken))
         call = self.lowering.graph.signatures[operator.name]
         for number, output in enumerate(operator.outputs):
-            key = call, number, id(splits), tuple(left.items()), waits
+            key = call, number, splits, tuple(left.items()), waits
             if key not in self.equal:
-                self.equal[key] = _Made(operator, splits, output, left, waits)
+                self.equal[key] = _Made(len(self.equal), operator, splits, output, left, waits)
             self.made[output.value] = self.equal[key]
 
     def _arriving(self, value: str, submesh: Submesh) -> Partial:

@@ -7,7 +7,7 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.lower.operators.coordinates import operator_splits
 from ssdsl.lower.stages import Placed, Planned, grown
 from ssdsl.model.graph import Graph
-from ssdsl.plan.plan import Plan
+from ssdsl.plan.plan import OpPlan, Plan
 
 
 def place_operators(lowering: Planned) -> Placed:
@@ -31,14 +31,14 @@ def _submeshes(plan: Plan) -> dict[str, Submesh]:
 
 def _cuts(graph: Graph, plan: Plan, submeshes: dict[str, Submesh]) -> dict[str, tuple[Split, ...]]:
     """The splits of each operator by its own indices. Equal calls that are cut alike share one tuple, also on other
-    devices, so that further passes can tell by its id what they already know of such a call."""
-    known: dict[tuple[int, int, int], tuple[Split, ...]] = {}  # by identity of record and submesh, as a shortcut
+    devices."""
+    known: dict[tuple[int, OpPlan, Submesh], tuple[Split, ...]] = {}  # a shortcut
     shared: dict[Hashable, tuple[Split, ...]] = {}
     cuts = dict[str, tuple[Split, ...]]()
     for operator in graph.computing:
         record, submesh = plan.of(operator.name), submeshes[operator.name]
         call = graph.signatures[operator.name]
-        if (key := (call, id(record), id(submesh))) not in known:
+        if (key := (call, record, submesh)) not in known:
             alike = call, record.indices, submesh.axes
             if alike not in shared:
                 shared[alike] = operator_splits(operator, record.indices, submesh)

@@ -28,12 +28,12 @@ def shard_operators(lowering: Summed) -> Sharded:
     """
     splits: dict[str, tuple[OpSplit, ...]] = {}
     wrong: dict[tuple[str, str], Diagnostic] = {}
-    right = set[tuple[int, int]]()  # calls, with the ids of their cuts, without problems
+    right = set[tuple[int, tuple[Split, ...]]]()  # calls, with their cuts, without problems
     signatures, plan, cuts = lowering.graph.signatures, lowering.plan, cache(partial(_cuts, lowering))
     windowed = lowering.graph.windowed
     for operator in lowering.graph.computing:
         own = lowering.cuts[operator.name]
-        if (call := (signatures[operator.name], id(own))) not in right:
+        if (call := (signatures[operator.name], own)) not in right:
             indices, submesh = plan.of(operator.name).indices, lowering.submeshes[operator.name]
             problems = list(_problems(operator, indices, submesh, windowed, cuts))
             if problems and (moved := moved_dims(operator)):

@@ -5,6 +5,7 @@ numbers.
 """
 
 from ssdsl.ir.function import Carried, Kernel, OpSplit
+from ssdsl.ir.layout import Submesh
 from ssdsl.lower.operators.kernels import first_of, kernel_of
 from ssdsl.lower.operators.operand_types import Axes, local_dims, local_sizes, operand_shape, operand_types
 from ssdsl.lower.operators.partial_sums import with_sunk
@@ -22,14 +23,12 @@ def type_operators(lowering: Grouped) -> TypedGraph:
     """Adds `typed`."""
     cuts: dict[tuple[Cut, Addends], int] = {}
     found: dict[tuple[int, int], TypedOperator] = {}
-    shared: dict[
-        tuple[int, int, int, frozenset[str]], TypedOperator
-    ] = {}  # by identity of submesh and splits, as a shortcut: equal calls share both
+    shared: dict[tuple[int, Submesh, tuple[OpSplit, ...], frozenset[str]], TypedOperator] = {}  # a shortcut
     saves, typed = _Saves(lowering), dict[str, TypedOperator]()
     for operator in lowering.graph.computing:
         name = operator.name
         submesh, splits, sunk = lowering.submeshes[name], lowering.splits[name], lowering.sunk.get(name, NOWHERE)
-        same = lowering.graph.signatures[name], id(submesh), id(splits), sunk
+        same = lowering.graph.signatures[name], submesh, splits, sunk
         if same not in shared:
             cut = submesh.axes, splits, sunk
             key = same[0], cuts.setdefault((cut, _addends(operator, cut)), len(cuts))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
+from ssdsl.identity import ByIdentity
 from ssdsl.model.load.errors import NotCompiled
 from ssdsl.text.source import Span
 
@@ -21,7 +22,7 @@ def uncompiled(module: nn.Module, span: Span | None) -> tuple[nn.Module, tuple[N
     names = tuple(dict.fromkeys(_compiled(module)))
     if not names:
         return module, ()
-    return _unwrapped(module, {}), (NotCompiled(span, names),)
+    return _unwrapped(module, ByIdentity()), (NotCompiled(span, names),)
 
 
 def _compiled(module: nn.Module) -> Iterator[str]:
@@ -37,17 +38,17 @@ def _is_wrapper(module: nn.Module) -> bool:
     return loaded is not None and isinstance(module, loaded.OptimizedModule)
 
 
-def _unwrapped(module: nn.Module, known: dict[int, nn.Module]) -> nn.Module:
+def _unwrapped(module: nn.Module, known: ByIdentity[nn.Module, nn.Module]) -> nn.Module:
     """The module without wrappers; `known` has those that were visited."""
-    if id(module) not in known:
+    if module not in known:
         if _is_wrapper(module):
-            known[id(module)] = _unwrapped(module.get_submodule("_orig_mod"), known)
+            known[module] = _unwrapped(module.get_submodule("_orig_mod"), known)
         else:
-            known[id(module)] = _with_children(module, known)
-    return known[id(module)]
+            known[module] = _with_children(module, known)
+    return known[module]
 
 
-def _with_children(module: nn.Module, known: dict[int, nn.Module]) -> nn.Module:
+def _with_children(module: nn.Module, known: ByIdentity[nn.Module, nn.Module]) -> nn.Module:
     inside = {name: None if m is None else _unwrapped(m, known) for name, m in module._modules.items()}
     if all(inside[name] is m for name, m in module._modules.items()):
         return module

@@ -21,6 +21,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from ssdsl.identity import ByIdentity
 from ssdsl.model.capture.preserve import patched
 from ssdsl.model.observe.call import memory_of
 from ssdsl.runtime.program.recipes import INITIAL, Recipes, RecipeStep, TensorView
@@ -145,8 +146,8 @@ def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def first_names(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
     """For each name, the first name of the same tensor: another one for tied weights."""
-    firsts: dict[int, str] = {}
-    return {name: firsts.setdefault(id(tensor), name) for name, tensor in tensors.items()}
+    firsts = ByIdentity[torch.Tensor, str]()
+    return {name: firsts.setdefault(tensor, name) for name, tensor in tensors.items()}
 
 
 @contextmanager
@@ -182,17 +183,15 @@ def with_numbers(module: torch.nn.Module, recipes: Recipes) -> torch.nn.Module:
 
 def with_tensors(module: torch.nn.Module, make: Callable[[str, torch.Tensor], torch.Tensor]) -> torch.nn.Module:
     """Replaces each weight and buffer by `make(name, tensor)`; names that shared a tensor share the new one."""
-    found: dict[int, torch.Tensor] = {}
-    kept = []  # keeps the old tensors alive, so that no new one gets their id
+    found = ByIdentity[torch.Tensor, torch.Tensor]()
     for path, owner in module.named_modules():
         for tensors in (owner._parameters, owner._buffers):
             for name, tensor in tensors.items():
                 if tensor is None:
                     continue
-                if id(tensor) not in found:
-                    kept.append(tensor)
-                    found[id(tensor)] = _like(tensor, make(f"{path}.{name}".lstrip("."), tensor))
-                tensors[name] = found[id(tensor)]
+                if tensor not in found:
+                    found[tensor] = _like(tensor, make(f"{path}.{name}".lstrip("."), tensor))
+                tensors[name] = found[tensor]
     return module
 
 

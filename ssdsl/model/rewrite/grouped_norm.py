@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from ssdsl.identity import ByIdentity
+
 
 class GroupedBatchNorm(nn.Module):
     """Batch norm over each of `groups` equal parts of the batch, with the weights and buffers of `norm`.
@@ -46,12 +48,13 @@ def micro_batch_statistics(module: nn.Module, groups: int) -> nn.Module:
     """
     if groups < 1:
         raise ValueError(f"{groups} groups: a batch has at least one")
-    grouped = {id(norm): GroupedBatchNorm(norm, groups) for norm in module.modules() if isinstance(norm, _BatchNorm)}
+    norms = (norm for norm in module.modules() if isinstance(norm, _BatchNorm))
+    grouped = ByIdentity[nn.Module, nn.Module]((norm, GroupedBatchNorm(norm, groups)) for norm in norms)
     for owner in [*module.modules()]:
         for name, child in owner._modules.items():  # `named_children` has one name of each
-            if id(child) in grouped:
-                setattr(owner, name, grouped[id(child)])
-    return grouped.get(id(module), module)
+            if child is not None and child in grouped:
+                setattr(owner, name, grouped[child])
+    return grouped.get(module, module)
 
 
 def grouped_batch_norm(norm: Any, x: Tensor, groups: int) -> Tensor:

@@ -6,6 +6,7 @@ operators of `first` then runs elsewhere, and its operands and results travel to
 
 from collections.abc import Iterator, Sequence
 
+from ssdsl.identity import ByIdentity, distinct
 from ssdsl.model.graph import Operator
 from ssdsl.plan.errors.place import RoundTrip
 from ssdsl.plan.facts import Facts
@@ -15,12 +16,9 @@ from ssdsl.text.source import Span
 
 def round_trips(facts: Facts, model: ModelIndex) -> list[RoundTrip]:
     """A warning for each statement and module whose own operators run between operators on other devices."""
-    names = {
-        id(record): str(record.place)
-        for record in facts.distinct(facts.numbers(facts.operators)).values()
-        if record.place
-    }
-    places = {name: names[id(record)] for name, record in facts.operators.items() if record.place is not None}
+    placed = {name: record.place for name, record in facts.operators.items() if record.place is not None}
+    names = ByIdentity((place, str(place)) for place in distinct(placed.values()))
+    places = {name: names[place] for name, place in placed.items()}
     if len({*places.values()}) < 2:
         return []
     flows = _Flows(model, places)

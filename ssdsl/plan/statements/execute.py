@@ -50,8 +50,8 @@ def execute(ctx: Context, statements: tuple[nodes.Statement, ...]) -> Returned |
 def _statement(ctx: Context, s: nodes.Statement) -> Returned | None:
     """Executes one statement. A new kind of statement is a new case: mypy reports it as missing here."""
     facts = ctx.facts
-    if not ctx.orders and isinstance(s, SIMPLE) and not facts.halved and id(s) not in facts.skipped:
-        facts.skipped.add(id(s))
+    if not ctx.orders and isinstance(s, SIMPLE) and not facts.halved and s not in facts.skipped:
+        facts.skipped[s] = None
         facts.halved = names_halves(s)
     match s:
         case nodes.ForStatement(bindings, (nodes.MeshStatement() as one,), True):

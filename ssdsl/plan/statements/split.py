@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import lcm, prod
 
+from ssdsl.identity import ByIdentity, distinct, places_of
 from ssdsl.lang import nodes
 from ssdsl.lang.formatter.spell import BINDING, POST, spell
 from ssdsl.model.graph import ROOT, Dim, Operator, Origin, Stage
@@ -141,10 +142,9 @@ def _alike(ctx: Context, found: DimPlaces) -> list[_Alike]:
     records, operators = ctx.facts.operators.at, ctx.model.graph.operators
     alike: list[_Alike] = []
     for at, numbers in found.groups:
-        same: dict[int, list[int]] = {}
-        for number in numbers:
-            same.setdefault(id(records[number]), []).append(number)
-        alike += (_Alike(those, at, operators[those[0]]) for those in same.values())
+        for _, places in places_of(map(records.__getitem__, numbers)):
+            those = [numbers[place] for place in places]
+            alike.append(_Alike(those, at, operators[those[0]]))
     return sorted(alike, key=lambda one: one.numbers[0])
 
 
@@ -225,8 +225,8 @@ def find_dims(ctx: Context, operators: frozenset[str], name: str) -> DimPlaces:
 
 def _find_dims(ctx: Context, operators: frozenset[str], name: str) -> Places:
     numbers, dims = ctx.model.numbers(operators), ctx.model.dims
-    distinct = {id(dims[number]): dims[number] for number in numbers}
-    named = {*itertools.chain.from_iterable(distinct.values())}
+    alike = distinct(map(dims.__getitem__, numbers))
+    named = {*itertools.chain.from_iterable(alike)}
     own = match_names({own for own, _ in named}, name, anywhere=True)
     names = ctx.model.graph.dim_names
     plain = match_names({names.get(cls, own) for own, cls in named}, name, anywhere=True)
@@ -237,12 +237,12 @@ def _find_dims(ctx: Context, operators: frozenset[str], name: str) -> Places:
         {key for key in named if key[1] in classes},
     )
     rank = {key: n for n, way in reversed([*enumerate(ways)]) for key in way}  # the first way counts
-    first = {
-        same: min((rank[key], at) for at, key in enumerate(keys) if key in rank)[1]
-        for same, keys in distinct.items()
+    first = ByIdentity(
+        (keys, min((rank[key], at) for at, key in enumerate(keys) if key in rank)[1])
+        for keys in alike
         if not rank.keys().isdisjoint(keys)
-    }
-    having = ((ctx.model.graph.operators[n], first[id(dims[n])]) for n in numbers if id(dims[n]) in first)
+    )
+    having = ((ctx.model.graph.operators[n], first[dims[n]]) for n in numbers if dims[n] in first)
     return [(op, _cut_dim(op, at)) for op, at in having]
 
 

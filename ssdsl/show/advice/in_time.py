@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 
 from ssdsl.cluster.cluster import Cluster
+from ssdsl.identity import ByIdentity, distinct
 from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, ReduceScatter
 from ssdsl.ir.program import Program
 from ssdsl.lang import nodes
@@ -67,16 +68,17 @@ class _Candidate(Record):
 def _candidates(plan: Plan) -> list[_Candidate]:
     """The statements that cut operators in time beside others, which are cut otherwise over devices."""
     meshes = {m.name: {axis for axis, n in m.axes if n > 1} for m in plan.meshes}
-    placed = {id(r): (r, meshes[r.place.mesh]) for r in plan.operators.values() if r.place is not None}
-    times = {
-        key: tuple(i for i in r.indices if i.count > 1 and i.name not in axes) for key, (r, axes) in placed.items()
-    }
+    times = ByIdentity(
+        (record, tuple(i for i in record.indices if i.count > 1 and i.name not in meshes[record.place.mesh]))
+        for record in distinct(plan.operators.values())
+        if record.place is not None
+    )
     found: dict[Span, _Candidate] = {}
-    for operator in (o for o in plan.graph.computing if times[id(plan.of(o.name))]):
+    for operator in (o for o in plan.graph.computing if times[plan.of(o.name)]):
         for other in (*plan.graph.makers_of(operator), *plan.graph.readers_of(operator)):
             record = plan.of(other.name)
             names = {i.name for i in record.indices}
-            alone = [i for i in times[id(plan.of(operator.name))] if i.name not in names]
+            alone = [i for i in times[plan.of(operator.name)] if i.name not in names]
             if not alone or record.place is None or not other.dims:  # one number, as of the loss, is no traffic
                 continue
             here, there = (_over_devices(o, plan.of(o.name), meshes) for o in (operator, other))

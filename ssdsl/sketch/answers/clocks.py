@@ -18,6 +18,7 @@ from statistics import median
 
 from ssdsl.analyse.state import StatePrecision
 from ssdsl.cluster.cluster import Cluster
+from ssdsl.identity import distinct
 from ssdsl.ir.function import Backward, Function
 from ssdsl.ir.layout import Submesh
 from ssdsl.lang import nodes
@@ -63,7 +64,7 @@ def may_be_vee(plan: Plan) -> bool:
     clock may have backwards in halves: then two are placed on each device, but for the last, which may have both by
     one `assign`."""
     meshes = {mesh.name: mesh for mesh in plan.meshes}
-    places = {id(r.place): r.place for r in plan.operators.values() if r.place is not None}.values()
+    places = distinct(r.place for r in plan.operators.values() if r.place is not None)
     counts = Counter(tuple(Submesh(meshes[place.mesh], place.fixed).ranks()) for place in places)
     return len(counts) > 1 and sum(count != 2 for count in counts.values()) <= 1
 

@@ -21,7 +21,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.layout import Submesh
 from ssdsl.model.graph import ITEMSIZE, Graph, Operand, Operator, Origin, Stage
 from ssdsl.model.products import forward_flops, gradient_flops, learning_operands
-from ssdsl.plan.plan import Index, Placement, Plan
+from ssdsl.plan.plan import Index, OpPlan, Placement, Plan
 from ssdsl.plan.plan import State as Kept
 from ssdsl.record import Record
 
@@ -184,29 +184,29 @@ class Bounds:
 
         return sum(devices(place) * work.seconds for place, work in found.items())
 
-    def _by_place(self, plan: Plan, cuts: Mapping[int, _Cut]) -> dict[Placement, _Work]:
+    def _by_place(self, plan: Plan, cuts: Mapping[OpPlan, _Cut]) -> dict[Placement, _Work]:
         products, signatures = self._ordered(), self.graph.signatures
         records = [plan.operators[op.name] for op in self._placed]
-        works: dict[int, _Work] = {}  # by record; records with the same place share one
+        works: dict[OpPlan, _Work] = {}  # by record; records with the same place share one
         found: dict[Placement, _Work] = {}
-        for record_id, cut in cuts.items():
-            work = works[record_id] = found.setdefault(cut.home, _Work())
+        for record, cut in cuts.items():
+            work = works[record] = found.setdefault(cut.home, _Work())
             work.times = max(work.times, cut.times)
-        alike = Counter(zip(map(id, records), (signatures[op.name] for op in self._placed), strict=True))
-        for (record_id, signature), count in alike.items():
-            works[record_id].made_bytes += count * self._made[signature] * cuts[record_id].share
-        parts: dict[tuple[int, int], _Part] = {}
+        alike = Counter(zip(records, (signatures[op.name] for op in self._placed), strict=True))
+        for (record, signature), count in alike.items():
+            works[record].made_bytes += count * self._made[signature] * cuts[record].share
+        parts: dict[tuple[OpPlan, int], _Part] = {}
         ends: list[float] = []  # when one micro-batch's forward ends, from the step's start
         back: list[float] = []  # seconds of its backward and of the backwards that follow
         for each in products:
-            record_id = id(records[each.number])
-            if (part := parts.get(key := (record_id, each.signature))) is None:
-                part = parts[key] = self._part(self._placed[each.number], cuts[record_id])
+            record = records[each.number]
+            if (part := parts.get(key := (record, each.signature))) is None:
+                part = parts[key] = self._part(self._placed[each.number], cuts[record])
             head = max((ends[n] for n in each.forward), default=0.0)
             tail = max((back[n] for n in each.backward), default=0.0)
             ends.append(head + part.forward)
             back.append(tail + part.backward)
-            work = works[record_id]
+            work = works[record]
             work.seconds += part.seconds
             work.head, work.tail = min(work.head, head), min(work.tail, tail)
         return found
@@ -265,16 +265,18 @@ class Bounds:
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
-    def _memory(self, plan: Plan, cuts: Mapping[int, _Cut], found: Mapping[Placement, _Work]) -> tuple[HeldBytes, ...]:
-        shares: dict[tuple[int, int, int], float] = {}  # by record, signature and operand
+    def _memory(
+        self, plan: Plan, cuts: Mapping[OpPlan, _Cut], found: Mapping[Placement, _Work]
+    ) -> tuple[HeldBytes, ...]:
+        shares: dict[tuple[OpPlan, int, int], float] = {}  # by record, signature and operand
         weights: dict[tuple[Placement, str], float] = {}  # the share of each weight that devices hold
         for use in self._weights():
             record = plan.of(use.operator.name)
             if record.place is None:
                 continue
-            key = id(record), use.signature, use.operand
+            key = record, use.signature, use.operand
             if (share := shares.get(key)) is None:
-                share = shares[key] = _share(cuts[id(record)], use.operator.inputs[use.operand])
+                share = shares[key] = _share(cuts[record], use.operator.inputs[use.operand])
             where = record.place, use.weight
             weights[where] = max(weights.get(where, 0.0), share)
         sharded: dict[tuple[Kept, str], set[str]] = {}
@@ -322,16 +324,16 @@ class Bounds:
         return min(d.memory_bytes for d in devices) / self.cluster.sharing(plan.devices)
 
 
-def _cuts(plan: Plan) -> dict[int, _Cut]:
-    """The cut of each record's operators, by the record's id."""
+def _cuts(plan: Plan) -> dict[OpPlan, _Cut]:
+    """The cut of each record's operators."""
     sizes = {mesh.name: dict(mesh.axes) for mesh in plan.meshes}
-    found: dict[int, _Cut] = {}
-    for key, record in {id(r): r for r in plan.operators.values() if r.place is not None}.items():
+    found: dict[OpPlan, _Cut] = {}
+    for record in dict.fromkeys(r for r in plan.operators.values() if r.place is not None):
         axes = sizes[record.home.mesh].keys() - {axis for axis, _ in record.home.fixed}
         here = tuple(i for i in record.indices if i.name in axes)
         devices, parts = prod(i.count for i in here), prod(i.count for i in record.indices)
         share = prod(map(_least, record.indices)) / parts
-        found[key] = _Cut(record.home, here, share, parts // devices, record.checkpoint is not None)
+        found[record] = _Cut(record.home, here, share, parts // devices, record.checkpoint is not None)
     return found
 
 

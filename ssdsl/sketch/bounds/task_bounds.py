@@ -14,6 +14,7 @@ from types import MappingProxyType
 from ssdsl.analyse.state import StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
+from ssdsl.identity import ByIdentity
 from ssdsl.ir.function import Backward, Function, FunctionInput
 from ssdsl.ir.program import Compute, Members, Program, Update
 from ssdsl.lower.lower import formed, formed_with
@@ -132,12 +133,12 @@ class Unordered:
 
 def _named(plan: Plan, sets: Mapping[str, int]) -> Plan:
     """The plan with one clock that names these sets, in place of its orders."""
-    changed: dict[tuple[int, int | None], OpPlan] = {}
+    changed: dict[tuple[OpPlan, int | None], OpPlan] = {}
     operators: dict[str, OpPlan] = {}
     for name, record in plan.operators.items():
-        key = id(record), sets.get(name)
+        key = record, number = record, sets.get(name)
         if key not in changed:
-            changed[key] = replace(record, sets=frozenset(() if key[1] is None else (key[1],)))
+            changed[key] = replace(record, sets=frozenset(() if number is None else (number,)))
         operators[name] = changed[key]
     span = plan.meshes[-1].span
     assert span is not None, "a plan that is read has places"
@@ -196,17 +197,17 @@ def _by_assignment(plan: Plan) -> dict[str, int]:
     What another `assign` places on the same devices gets the number of the turn before it in the graph, else of that
     behind it: a schedule may name both as one stage, as with a head beside the last layers.
     """
-    numbers: dict[int, int] = {}  # by the id of a placement: each turn has one of its own
+    numbers = ByIdentity[Placement, int]()  # each turn has a placement of its own
     latest: dict[Placement, tuple[int, set[Span]]] = {}  # by devices: the last number, and the statements that have it
     for place in (record.place for record in plan.operators.values()):
-        if place is None or id(place) in numbers:
+        if place is None or place in numbers:
             continue
         number, statements = latest.get(place, (0, {place.span}))
         if place.span in statements:
             latest[place] = number, statements = len(numbers), set[Span]()
         statements.add(place.span)
-        numbers[id(place)] = number
-    return {name: numbers[id(record.place)] for name, record in plan.operators.items() if record.place is not None}
+        numbers[place] = number
+    return {name: numbers[record.place] for name, record in plan.operators.items() if record.place is not None}
 
 
 def _ends(found: Unordered, seconds: Callable[[Function, int], float], gradient: bool) -> dict[int, float]:
