@@ -12,15 +12,7 @@ from ssdsl.analyse.program_index import ProgramIndex, flat_bytes
 from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.ir.comm import Exchange, Step, travels
 from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Prologue, Section, Write
-from ssdsl.ir.param import (
-    AllReduceGrads,
-    ChunkGrads,
-    CompletionStep,
-    FlatParam,
-    GatherGrads,
-    ReduceScatterGrads,
-    SumTiedGrads,
-)
+from ssdsl.ir.param import CompletionStep, FlatParam, SumTiedGrads
 from ssdsl.ir.program import FlatAction, GatherParam, ScatterGrads, StartReduce, WaitReduce
 from ssdsl.ir.uses import InstrPlace
 from ssdsl.ir.value import names_of
@@ -164,7 +156,7 @@ def _of_kernel(facts: ProgramIndex, op: OpPart, phase: Phase, *, forward: bool) 
 def of_backward(flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
     """The collectives that reduce the gradients of gathered weights in the backward of their section (ZeRO-3). `state`
     gives the dtype of gradients, by default that of the weights, here and below."""
-    return _sized(flat, flat.completion.in_backward, (), state)
+    return _sized(flat, flat.completion.in_backward, state)
 
 
 def of_action(action: FlatAction, flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
@@ -184,35 +176,18 @@ def of_action(action: FlatAction, flat: FlatParam, state: StatePrecision = MIXED
 
 def of_scatter(flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
     """The collectives after each backward (ZeRO-2)."""
-    return _sized(flat, flat.completion.each, flat.sharded.weights, state)
+    return _sized(flat, flat.completion.each, state)
 
 
 def of_once(flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
     """The collectives that complete the gradient after the last backward, on the flat parameter's own submesh."""
-    return _sized(flat, flat.completion.once, flat.sharded.grads, state)
+    return _sized(flat, flat.completion.once, state)
 
 
-def _sized(
-    flat: FlatParam, steps: Sequence[CompletionStep], over: tuple[str, ...], state: StatePrecision
-) -> Iterator[SizedCollective]:
-    """The collectives of steps that begin with the gradient sharded over the axes `over`. After a step that cuts the
-    gradient, the next steps are smaller: over dp = 4, a reduce_scatter of 8 MB leaves 2 MB for the all_reduce over tp.
-    """
-    size, ways = flat.elements_over(over) * state.gradient_bytes(flat.dtype), dict(flat.submesh.axes)
-    for step in steps:
-        match step:
-            case AllReduceGrads():
-                yield SizedCollective("all_reduce", step.axes, size)
-            case ReduceScatterGrads():
-                yield SizedCollective("reduce_scatter", step.axes, size)
-                size //= math.prod(ways[a] for a in step.axes)
-            case ChunkGrads():
-                size //= math.prod(ways[a] for a in step.axes)
-            case GatherGrads():
-                size *= math.prod(ways[a] for a in step.axes)
-                yield SizedCollective("all_gather", step.axes, size)
-            case SumTiedGrads():
-                pass
+def _sized(flat: FlatParam, steps: Sequence[CompletionStep], state: StatePrecision) -> Iterator[SizedCollective]:
+    """The collectives of a completion's steps on the flat parameter's own submesh."""
+    own = tuple(step for step in steps if not isinstance(step, SumTiedGrads))
+    return _of_steps(own, state.gradient_bytes(flat.dtype))
 
 
 def of_gather(flat: FlatParam) -> SizedCollective:

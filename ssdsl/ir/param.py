@@ -8,6 +8,7 @@ import math
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
+from ssdsl.ir.comm import AllGather, AllReduce, Narrow, ReduceScatter
 from ssdsl.ir.layout import PARTIAL, Layout, Shape, Shard, Submesh
 from ssdsl.plan.plan import State
 from ssdsl.record import Record
@@ -95,38 +96,6 @@ class StateAxes(Record):
         return self.optimizer[len(self.weights) :]
 
 
-class _AlongAxes(Record):
-    """A step in the completion of a gradient, along axes of its submesh. `kind` is its name in the runtime."""
-
-    kind: ClassVar[str]
-
-    axes: tuple[str, ...]
-
-
-class AllReduceGrads(_AlongAxes):
-    """Sums a gradient over the groups along these axes; every device gets the whole sum."""
-
-    kind = "all_reduce"
-
-
-class ReduceScatterGrads(_AlongAxes):
-    """Sums a gradient over the groups along these axes; every device gets its part of the sum."""
-
-    kind = "reduce_scatter"
-
-
-class ChunkGrads(_AlongAxes):
-    """Keeps each device's part of a gradient that is equal along these axes; nothing travels."""
-
-    kind = "chunk"
-
-
-class GatherGrads(_AlongAxes):
-    """Joins the parts of a gradient that the devices of the groups along these axes have; every device gets all."""
-
-    kind = "all_gather"
-
-
 class SumTiedGrads(Record):
     """Sums a gradient over all submeshes on which a tied weight lives."""
 
@@ -135,12 +104,12 @@ class SumTiedGrads(Record):
     submeshes: tuple[Submesh, ...]
 
 
-CompletionStep = AllReduceGrads | ReduceScatterGrads | ChunkGrads | GatherGrads | SumTiedGrads
+CompletionStep = AllReduce | ReduceScatter | Narrow | AllGather | SumTiedGrads
 
 
 class Completion(NamedTuple):
     """The steps from the gradient that backward leaves to the one that the optimizer needs, by the time at which they
-    run.
+    run. A flat gradient is a tensor of one axis: it is summed along axes, cut into equal parts, and joined again.
 
     `in_backward` run within the backward of each section that gathered weights (ZeRO-3), `each` after each backward
     that adds to the gradient (ZeRO-2), `once` after the last one.
@@ -165,12 +134,12 @@ class Completion(NamedTuple):
         """Whether the steps of `once` run while tasks go on: they are one all_reduce, maybe of a part of the gradient.
         A reduce_scatter blocks where it starts."""
         kinds = [type(step) for step in self.once]
-        return kinds.count(AllReduceGrads) == 1 and ReduceScatterGrads not in kinds
+        return kinds.count(AllReduce) == 1 and ReduceScatter not in kinds
 
     @property
-    def awaited(self) -> tuple[GatherGrads, ...]:
+    def awaited(self) -> tuple[AllGather, ...]:
         """The steps that run when the reduction is awaited: they gather what was reduced in the background."""
-        return tuple(step for step in self.once if isinstance(step, GatherGrads)) if self.is_background else ()
+        return tuple(step for step in self.once if isinstance(step, AllGather)) if self.is_background else ()
 
 
 class FlatParam(Record):

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.ir.comm import Message, functions_of
+from ssdsl.ir.comm import Message, functions_of, travels
 from ssdsl.ir.execute import Await, Meet, Post, Roles, Step, Steps
 from ssdsl.ir.function import Function
-from ssdsl.ir.param import AllReduceGrads, CompletionStep, FlatParam, ReduceScatterGrads
+from ssdsl.ir.param import CompletionStep, FlatParam, SumTiedGrads
 from ssdsl.ir.program import (
     Action,
     Compute,
@@ -79,7 +79,7 @@ class _Translation:
                 case GatherParam():
                     yield Meet(action, action, self._devices(action))
                 case ScatterGrads():  # a meeting, as parts go to their owners at once
-                    if travels(self.flats[action.flat].completion.each):
+                    if _is_reduced(self.flats[action.flat].completion.each):
                         yield Meet(action, action, self._devices(action))
                 case StartReduce():
                     yield from self._start_reduce(action)
@@ -108,7 +108,7 @@ class _Translation:
         """The start of the last reduction: a post, which travels while tasks go on, or a meeting if it does not run in
         the background."""
         flat, members = self.flats[action.flat], self._devices(action)
-        if not travels(flat.completion.once):
+        if not _is_reduced(flat.completion.once):
             return
         if not flat.completion.is_background:
             yield Meet(action, action, members)
@@ -145,6 +145,6 @@ class _Translation:
         return f"{what}{function.name}{phase}" + (f"[{inside}]" if inside else "")
 
 
-def travels(steps: Sequence[CompletionStep]) -> bool:
+def _is_reduced(steps: Sequence[CompletionStep]) -> bool:
     """Whether devices exchange gradients in these steps, apart from copies of tied weights."""
-    return any(isinstance(step, AllReduceGrads | ReduceScatterGrads) for step in steps)
+    return any(not isinstance(step, SumTiedGrads) and travels(step) for step in steps)

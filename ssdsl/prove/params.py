@@ -4,19 +4,10 @@ import math
 from collections.abc import Iterator
 from typing import assert_never
 
+from ssdsl.ir.comm import AllGather, AllReduce, Narrow, ReduceScatter
 from ssdsl.ir.function import Function, reads_of
-from ssdsl.ir.layout import Submesh
-from ssdsl.ir.param import (
-    AllReduceGrads,
-    ChunkGrads,
-    CompletionStep,
-    FlatParam,
-    GatherGrads,
-    Param,
-    ReduceScatterGrads,
-    StateAxes,
-    SumTiedGrads,
-)
+from ssdsl.ir.layout import Cut, Submesh
+from ssdsl.ir.param import CompletionStep, FlatParam, Param, StateAxes, SumTiedGrads
 from ssdsl.ir.value import Axis, Name, Time, Type
 from ssdsl.model.graph import Origin
 from ssdsl.prove.facts import ProofFacts
@@ -182,23 +173,24 @@ def _complete(
             if cut != wanted:
                 raise Wrong(Rule.COMPLETION, f"shards over {wanted}", f"over {cut}")
             continue
+        before = flat.elements // math.prod(whole[a] for a in cut)
         match step:
-            case AllReduceGrads():
+            case AllReduce():
                 if not step.axes or len(set(step.axes)) != len(step.axes) or not owed.issuperset(step.axes):
                     raise Wrong(Rule.COMPLETION, f"a sum over some of {sorted(owed)}", f"all_reduce over {step.axes}")
                 owed -= set(step.axes)
-            case ReduceScatterGrads():
+            case ReduceScatter():
                 cut = _cut_further(whole, cut, step.axes)
                 if not owed.issuperset(step.axes):
                     raise Wrong(
                         Rule.COMPLETION, f"a sum over some of {sorted(owed)}", f"reduce_scatter over {step.axes}"
                     )
                 owed -= set(step.axes)
-            case ChunkGrads():
+            case Narrow():
                 cut = _cut_further(whole, cut, step.axes)
                 if owed.intersection(step.axes):
                     raise Wrong(Rule.COMPLETION, f"the same gradient over {step.axes}", f"owed over {sorted(owed)}")
-            case GatherGrads():
+            case AllGather():
                 if not step.axes or cut[-len(step.axes) :] != step.axes:
                     raise Wrong(Rule.COMPLETION, f"a gather of parts that were cut last, of {cut}", step.axes)
                 cut = cut[: -len(step.axes)]
@@ -214,10 +206,31 @@ def _complete(
             case _:
                 assert_never(step)
         parts = math.lcm(parts, math.prod(whole[a] for a in cut))
+        if not isinstance(step, SumTiedGrads):
+            _check_payload(flat, step, before, flat.elements // math.prod(whole[a] for a in cut))
     tied = len(homes[params[0].weight]) > 1
     if owed or summed is not tied:
         raise Wrong(Rule.COMPLETION, f"nothing owed, summed over homes: {tied}", f"owed {sorted(owed)}, {summed}")
     return parts
+
+
+def _check_payload(
+    flat: FlatParam, step: AllReduce | ReduceScatter | Narrow | AllGather, before: int, after: int
+) -> None:
+    """Raises Wrong unless a step works on the flat gradient as it is before it, of so many elements, and cuts or joins
+    equal parts of it."""
+    ways = dict(flat.submesh.axes)
+    ranks = math.prod(ways[axis] for axis in step.axes)
+    whole = Cut(0, 1, ranks)
+    match step:
+        case AllReduce():
+            wanted: CompletionStep = AllReduce(step.axes, before)
+        case AllGather():
+            wanted = AllGather(step.axes, after, whole)
+        case ReduceScatter() | Narrow():
+            wanted = type(step)(step.axes, before, whole)
+    if step != wanted:
+        raise Wrong(Rule.COMPLETION, str(wanted), str(step))
 
 
 def _with_shards(flat: FlatParam) -> Iterator[tuple[CompletionStep | None, tuple[str, ...]]]:

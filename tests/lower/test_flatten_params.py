@@ -5,15 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh
+from ssdsl.ir.comm import AllReduce, Narrow, ReduceScatter
+from ssdsl.ir.layout import REPLICATE, Cut, Layout, Shape, Shard, Submesh
 from ssdsl.ir.param import (
-    AllReduceGrads,
-    ChunkGrads,
     Completion,
     CompletionStep,
     FlatParam,
     Param,
-    ReduceScatterGrads,
     StateAxes,
     SumTiedGrads,
 )
@@ -97,7 +95,9 @@ def test_one_that_trains_them_too_completes_their_gradients_as_its_own_cuts_need
     held = Held(flats=(*flats(param("a", partial=("dp",))), *flats(param("b", partial=("dp",)))))
     params = param("a", partial=("tp",)), param("b", partial=("tp",))
     found = flatten_params(staged(Assembled, plan_of(GRAPH, AXES), held=held, params=params)).flats
-    assert found == tuple(replace(flat, completion=Completion(once=(AllReduceGrads(("tp",)),))) for flat in held.flats)
+    assert found == tuple(
+        replace(flat, completion=Completion(once=(AllReduce(("tp",), flat.elements),))) for flat in held.flats
+    )
 
 
 # -- buckets -----------------------------------------------------------------------------------------------------------
@@ -148,11 +148,11 @@ def rows() -> list[tuple[tuple[str, ...], tuple[str, ...], str]]:
 
 def said(step: CompletionStep) -> str:
     match step:
-        case AllReduceGrads(axes):
+        case AllReduce(axes):
             return f"all_reduce over {', '.join(axes)}"
-        case ReduceScatterGrads(axes):
+        case ReduceScatter(axes):
             return f"reduce_scatter over {', '.join(axes)}"
-        case ChunkGrads(axes):
+        case Narrow(axes):
             return f"each device keeps its part over {', '.join(axes)}"
         case SumTiedGrads():
             return "tied"
@@ -160,7 +160,10 @@ def said(step: CompletionStep) -> str:
 
 @pytest.mark.parametrize(("sums", "state", "wanted"), rows(), ids=lambda cell: str(cell)[:30])
 def test_each_row_of_the_table_of_completions_holds(sums: tuple[str, ...], state: tuple[str, ...], wanted: str) -> None:
-    steps = [said(step) for step in completion_of(sums, StateAxes(optimizer=state)).steps]
+    steps = [
+        said(step)
+        for step in completion_of(sums, StateAxes(optimizer=state), 64, dict.fromkeys((*sums, *state), 2)).steps
+    ]
     words = [
         re.sub(r" of the shard|^then |, along which it is equal$", "", part)
         for part in re.split(r", (?!along)", wanted)
@@ -174,8 +177,8 @@ def test_copies_on_several_submeshes_are_summed_last() -> None:
         *(param("w", partial=("dp",), place=stage) for stage in stages), param("a", partial=("dp",), place=stages[0])
     )
     tied = [f for f in found if f.weights == ("w",)]
-    assert [f.completion.once for f in tied] == [(AllReduceGrads(("dp",)), SumTiedGrads(stages))] * 2
-    assert [f.completion.once for f in found if f not in tied] == [(AllReduceGrads(("dp",)),)]
+    assert [f.completion.once for f in tied] == [(AllReduce(("dp",), 1024), SumTiedGrads(stages))] * 2
+    assert [f.completion.once for f in found if f not in tied] == [(AllReduce(("dp",), 1024),)]
 
 
 # -- sharded state -----------------------------------------------------------------------------------------------------
@@ -194,14 +197,19 @@ def test_a_state_is_cut_with_the_one_from_which_it_is_computed(
     states: tuple[State, ...], sharded: StateAxes, when: str
 ) -> None:
     (flat,) = flats(param("a", partial=("dp",)), shards=tuple(shard(state, "a", "dp") for state in states))
-    assert (flat.sharded, flat.completion) == (sharded, Completion(**{when: (ReduceScatterGrads(("dp",)),)}))
+    assert (flat.sharded, flat.completion) == (
+        sharded,
+        Completion(**{when: (ReduceScatter(("dp",), 1024, Cut(0, 1, 4)),)}),
+    )
 
 
 def test_a_state_may_be_cut_further_than_the_one_from_which_it_is_computed() -> None:
     finer = shard(State.WEIGHTS, "a", "tp"), shard(State.OPTIMIZER, "a", "dp", "tp")
     (flat,) = flats(param("a", partial=("dp", "tp")), shards=finer)
     assert flat.sharded == StateAxes(("tp",), ("tp",), ("tp", "dp"))
-    assert flat.completion == Completion((ReduceScatterGrads(("tp",)),), (), (ReduceScatterGrads(("dp",)),))
+    assert flat.completion == Completion(
+        (ReduceScatter(("tp",), 1024, Cut(0, 1, 2)),), (), (ReduceScatter(("dp",), 512, Cut(0, 1, 4)),)
+    )
 
 
 def test_a_flat_parameter_is_padded_to_equal_shards() -> None:

@@ -13,8 +13,7 @@ import pytest
 
 from bench.fuzz.trial import SLOW
 from ssdsl.compile import compile_evaluation, compile_plan, compile_source
-from ssdsl.ir.comm import Transfer
-from ssdsl.ir.param import GatherGrads
+from ssdsl.ir.comm import AllGather, Transfer
 from ssdsl.ir.program import Program
 from ssdsl.prove.prove import prove
 from ssdsl.text.source import Source
@@ -182,7 +181,7 @@ def test_wrong_reductions_are_refuted(state: str) -> None:
     """Copies share a reduction (along d) where slow links join nodes, or states are in parts of parts."""
     source = Source("plan.ssp", SHARED.format(state=state))
     program = compile_source(source, graph_of(MODEL), {}, HERE, SLOW).program
-    is_shared = any(isinstance(s, GatherGrads) for flat in program.flats for s in flat.completion.steps)
+    is_shared = any(isinstance(s, AllGather) for flat in program.flats for s in flat.completion.steps)
     assert is_shared is (state not in NESTED)
     assert prove(program).failures == ()
     kinds = tuple(kind for kind in MUTATIONS if kind.startswith(("completion", "flat", "param_partial", "reduction")))

@@ -7,9 +7,8 @@ import torch
 
 from bench.fuzz.trial import SLOW, try_plan
 from ssdsl.compile import compile_resized, compile_source
-from ssdsl.ir.comm import AllReduce
+from ssdsl.ir.comm import AllGather, AllReduce, Narrow
 from ssdsl.ir.function import Conversion
-from ssdsl.ir.param import AllReduceGrads, ChunkGrads, GatherGrads
 from ssdsl.ir.program import Program
 from ssdsl.ir.text.comm import completion_text
 from ssdsl.model.module_to_graph import capture
@@ -110,7 +109,7 @@ def test_copies_are_equal_to_the_bit() -> None:
     """In single precision, in which other orders of sums give other numbers."""
     model, graph = captured(GPT)
     program = compiled(graph, DATA, SLOW)
-    assert {type(s) for f in program.flats for s in f.completion.steps} == {ChunkGrads, AllReduceGrads, GatherGrads}
+    assert {type(s) for f in program.flats for s in f.completion.steps} == {Narrow, AllReduce, AllGather}
     finished = run_in_process(program_of(program, model), Training(3, optimizer="sgd", lr=0.1), torch.float32)
     first, *others = (dump["weights"] for dump in finished.dumps.values())
     for other in others:

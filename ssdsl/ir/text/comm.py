@@ -20,7 +20,7 @@ from ssdsl.ir.comm import (
     joined_cuts,
 )
 from ssdsl.ir.layout import Cut, Submesh
-from ssdsl.ir.param import ChunkGrads, CompletionStep, SumTiedGrads
+from ssdsl.ir.param import CompletionStep, SumTiedGrads
 from ssdsl.ir.text.types import dtype_text, names_text, regions_text, time_text
 
 IN_TIME = {  # the words of steps along an index in time: nothing travels
@@ -72,7 +72,7 @@ def completion_text(step: CompletionStep) -> str:
     """The text of one step in the completion of a gradient: `reduce_scatter<dp>`."""
     if isinstance(step, SumTiedGrads):
         return f"all_reduce over {names_text(map(str, step.submeshes))}"
-    return f"{'narrow' if isinstance(step, ChunkGrads) else step.kind}<{', '.join(step.axes)}>"
+    return f"{step.kind}<{', '.join(step.axes)}>"
 
 
 def message_lines(message: Message, functions: tuple[str, ...]) -> Iterator[str]:

@@ -121,8 +121,9 @@ def _sharded(sharded: StateAxes) -> str:
 def _completed(completion: Completion) -> str:
     """The steps that complete a gradient, with those that run more than once a step marked.
 
-    >>> from ssdsl.ir.param import AllReduceGrads, ReduceScatterGrads
-    >>> _completed(Completion(in_backward=(ReduceScatterGrads(("gpu",)),), once=(AllReduceGrads(("node",)),)))
+    >>> from ssdsl.ir.comm import AllReduce, ReduceScatter
+    >>> from ssdsl.ir.layout import Cut
+    >>> _completed(Completion((ReduceScatter(("gpu",), 8, Cut(0, 1, 2)),), once=(AllReduce(("node",), 4),)))
     '; gradient by reduce_scatter<gpu> in backward, all_reduce<node>'
     """
     runs = (completion.in_backward, " in backward"), (completion.each, " after each backward"), (completion.once, "")

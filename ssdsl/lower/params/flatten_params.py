@@ -3,22 +3,13 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from ssdsl.ir.layout import Submesh
-from ssdsl.ir.param import (
-    AllReduceGrads,
-    ChunkGrads,
-    Completion,
-    CompletionStep,
-    FlatParam,
-    GatherGrads,
-    Param,
-    ReduceScatterGrads,
-    StateAxes,
-    SumTiedGrads,
-)
+from ssdsl.ir.comm import AllGather, AllReduce, Narrow, ReduceScatter
+from ssdsl.ir.layout import Cut, Submesh
+from ssdsl.ir.param import Completion, CompletionStep, FlatParam, Param, StateAxes, SumTiedGrads
 from ssdsl.lower.errors import StateApart
 from ssdsl.lower.params.gather_weights import weights_of
 from ssdsl.lower.params.share_reductions import shared_axes
@@ -156,7 +147,7 @@ def _flat(number: int, kind: _Kind, params: list[Param]) -> FlatParam:
     parts = math.prod(ways[axis] for axis in (*kind.sharded.optimizer, *kind.shares))
     weights = tuple(p.weight for p in params)
     elements = -(-used // parts) * parts  # padded, so that all parts are of one size
-    completion = completion_of(kind.partial, kind.sharded, kind.tied, kind.shares)
+    completion = completion_of(kind.partial, kind.sharded, elements, ways, kind.tied, kind.shares)
     return FlatParam(number, kind.submesh, weights, kind.dtype, kind.sharded, completion, elements)
 
 
@@ -164,51 +155,89 @@ def _completed(flat: FlatParam, params: tuple[Param, ...]) -> FlatParam:
     """A flat parameter of the program that trains, with the completion that its gradients need here: copies that share
     a reduction there share it here. `params` are those that the loss reaches. Raises PlanError if its weights'
     gradients are not sums over the same axes."""
-    weights = frozenset(flat.weights)
+    weights, ways = frozenset(flat.weights), dict(flat.submesh.axes)
     mine = [p for p in params if p.submesh == flat.submesh and p.weight in weights]
     if not mine:
-        return replace(flat, completion=completion_of((), flat.sharded, flat.completion.tied))
+        return replace(flat, completion=completion_of((), flat.sharded, flat.elements, ways, flat.completion.tied))
     first, *rest = mine
     if other := next((p for p in rest if p.partial != first.partial), None):
         raise PlanError(GradientsApart(None, first.weight, first.partial, other.weight, other.partial))
-    gathers = (step.axes for step in flat.completion.once if isinstance(step, GatherGrads))
+    gathers = (step.axes for step in flat.completion.once if isinstance(step, AllGather))
     shares = next((axes for axes in gathers if not set(axes) & set(first.partial)), ())
-    return replace(flat, completion=completion_of(first.partial, flat.sharded, flat.completion.tied, shares))
+    return replace(
+        flat, completion=completion_of(first.partial, flat.sharded, flat.elements, ways, flat.completion.tied, shares)
+    )
 
 
 def completion_of(
-    partial: tuple[str, ...], sharded: StateAxes, tied: tuple[Submesh, ...] = (), shares: tuple[str, ...] = ()
+    partial: tuple[str, ...],
+    sharded: StateAxes,
+    elements: int,
+    ways: Mapping[str, int],
+    tied: tuple[Submesh, ...] = (),
+    shares: tuple[str, ...] = (),
 ) -> Completion:
-    """The steps from a gradient that is a sum over `partial` to the shard of it that the optimizer needs. Along
-    `shares` it is equal, and each device reduces its part.
+    """The steps from a gradient of so many elements, a sum over `partial`, to the shard of it that the optimizer needs;
+    `ways` are the sizes of the submesh's axes. Along `shares` it is equal, and each device reduces its part.
 
     A gradient is cut before it is summed over other axes, so that only a shard of it goes over these, once a step:
 
-    >>> completion_of(("node", "gpu"), StateAxes(("gpu",), ("gpu",), ("gpu",)))
-    Completion(in_backward=(ReduceScatterGrads(axes=('gpu',)),), each=(), once=(AllReduceGrads(axes=('node',)),))
-    >>> completion_of(("dp",), StateAxes(optimizer=("dp", "tp"))).once     # equal over tp: each device takes its part
-    (ReduceScatterGrads(axes=('dp',)), ChunkGrads(axes=('tp',)))
-    >>> completion_of(("dp",), StateAxes(), shares=("tp",)).once     # a copy reduces its part, and gathers the others
-    (ChunkGrads(axes=('tp',)), AllReduceGrads(axes=('dp',)), GatherGrads(axes=('tp',)))
+    >>> ways = {"node": 2, "gpu": 4}
+    >>> found = completion_of(("node", "gpu"), StateAxes(("gpu",), ("gpu",), ("gpu",)), 16, ways)
+    >>> [(step.kind, step.axes, step.elements) for step in found.steps]
+    [('reduce_scatter', ('gpu',), 16), ('all_reduce', ('node',), 4)]
+
+    A gradient that is equal over gpu: each device takes its part of a shard; or a copy reduces its part, and gathers
+    the others.
+
+    >>> for found in (
+    ...     completion_of(("node",), StateAxes(optimizer=("node", "gpu")), 16, ways),
+    ...     completion_of(("node",), StateAxes(), 16, ways, shares=("gpu",)),
+    ... ):
+    ...     print([step.kind for step in found.once])
+    ['reduce_scatter', 'narrow']
+    ['narrow', 'all_reduce', 'all_gather']
     """
     rest = tuple(a for a in partial if a not in sharded.optimizer)
     in_backward, each, last = (tuple(_cut_steps(partial, axes)) for axes in sharded.levels)
-    once: list[CompletionStep] = [*last]
+    once: list[_Planned] = [*last]
     if rest and shares:
-        once += [ChunkGrads(shares), AllReduceGrads(rest), GatherGrads(shares)]
+        once += [(Narrow, shares), (AllReduce, rest), (AllGather, shares)]
     elif rest:
-        once.append(AllReduceGrads(rest))
-    if tied:
-        once.append(SumTiedGrads(tied))
-    return Completion(in_backward, each, tuple(once))
+        once.append((AllReduce, rest))
+    sizes = _Sizes(elements, ways)
+    steps = tuple(tuple(sizes.step(kind, axes) for kind, axes in found) for found in (in_backward, each, once))
+    return Completion(steps[0], steps[1], (*steps[2], *([SumTiedGrads(tied)] if tied else [])))
 
 
-def _cut_steps(partial: tuple[str, ...], axes: tuple[str, ...]) -> Iterator[CompletionStep]:
+_Planned = tuple[type[AllReduce | ReduceScatter | Narrow | AllGather], tuple[str, ...]]  # a step, and its axes
+
+
+@dataclass(slots=True)
+class _Sizes:
+    """The elements of a gradient between two steps: after a step that cuts it, the next ones are smaller."""
+
+    elements: int
+    ways: Mapping[str, int]
+
+    def step(self, kind: type[AllReduce | ReduceScatter | Narrow | AllGather], axes: tuple[str, ...]) -> CompletionStep:
+        """The step of this kind on the gradient as it is now."""
+        ranks = math.prod(self.ways[axis] for axis in axes)
+        cut, before = Cut(0, 1, ranks), self.elements
+        if kind is AllReduce:
+            return AllReduce(axes, before)
+        if kind is AllGather:
+            self.elements *= ranks
+            return AllGather(axes, self.elements, cut)
+        self.elements //= ranks
+        return ReduceScatter(axes, before, cut) if kind is ReduceScatter else Narrow(axes, before, cut)
+
+
+def _cut_steps(partial: tuple[str, ...], axes: tuple[str, ...]) -> Iterator[_Planned]:
     """Yields the steps that cut a gradient over these axes. Shards are numbered row-major over the axes, so that the
     outermost is cut first."""
     for is_summed, run in itertools.groupby(axes, key=lambda axis: axis in partial):
-        cut = ReduceScatterGrads if is_summed else ChunkGrads
-        yield cut(tuple(run))
+        yield ReduceScatter if is_summed else Narrow, tuple(run)
 
 
 def _cuts(lowering: Assembled) -> list[_Cut]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ssdsl.ir.comm import travels
 from ssdsl.ir.function import Conversion, Function, OpPart
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.param import AllReduceGrads, CompletionStep, FlatParam, GatherGrads, ReduceScatterGrads
+from ssdsl.ir.param import CompletionStep, FlatParam, SumTiedGrads
 from ssdsl.ir.program import (
     Action,
     Compute,
@@ -152,6 +152,6 @@ class _World:
     def _meeting(self, flat: FlatParam, steps: Iterable[CompletionStep]) -> Roles:
         """The roles that take part in steps of a completion on the flat parameter's own devices; none if each runs
         them alone."""
-        together = AllReduceGrads | ReduceScatterGrads | GatherGrads
-        axes = {a for step in steps if isinstance(step, together) for a in step.axes}
+        own = (step for step in steps if not isinstance(step, SumTiedGrads))
+        axes = {a for step in own if travels(step) for a in step.axes}
         return self.roles(flat.submesh) if self._spans(flat.submesh, axes) else ()

@@ -14,8 +14,8 @@ class CompletionStep:
     """A step from the gradient after backward to the one that the optimizer needs.
 
     For a flat gradient [n]: `all_reduce` gives the sum over the group, [n]; `reduce_scatter` this rank's part of the
-    sum, [n / ranks]; `chunk` this rank's part of a gradient that is equal on all ranks, [n / ranks]; `all_gather` joins
-    the ranks' parts, [n * ranks].
+    sum, [n / ranks]; `narrow` this rank's part of a gradient that is equal on all ranks, [n / ranks]; `all_gather`
+    joins the ranks' parts, [n * ranks].
     """
 
     kind: str

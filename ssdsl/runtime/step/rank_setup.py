@@ -145,7 +145,7 @@ def weights_of(
         levels = Levels(*(world.groups[role.mesh, axes] if axes else None for axes in flat.sharded))
         steps = [step for steps in flat.completion for step in steps]
         tie = ties[flat.weights[0].name] if any(kind == "sum_tied" for kind, _ in steps) else None
-        cuts = [axes for kind, axes in steps if kind in ("chunk", "reduce_scatter")]
+        cuts = [axes for kind, axes in steps if kind in ("narrow", "reduce_scatter")]
         parts = math.prod(world.groups[role.mesh, axes].size for axes in cuts)  # into which the gradient is cut
         flats.append(make_flat_param(flat.number, values, levels, tie, parts))
     others = {p.name: part(p).clone() for p in pieces_of(role.others, role, world)}

@@ -5,14 +5,11 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ssdsl.ir.layout import REPLICATE, Shard
+from ssdsl.ir.comm import AllGather, AllReduce, Narrow, ReduceScatter
+from ssdsl.ir.layout import REPLICATE, Cut, Shard
 from ssdsl.ir.param import (
-    AllReduceGrads,
-    ChunkGrads,
     CompletionStep,
     FlatParam,
-    GatherGrads,
-    ReduceScatterGrads,
     SumTiedGrads,
 )
 from ssdsl.ir.program import Program
@@ -104,7 +101,7 @@ def completion_doubled(program: Program) -> Found:
 def completion_added(program: Program) -> Found:
     for where, flat, become in _flats(program):
         for axis, _ in flat.submesh.axes:
-            once = *flat.completion.once, AllReduceGrads((axis,))
+            once = *flat.completion.once, AllReduce((axis,), flat.elements)
             yield f"{where} {axis}", become(replace(flat, completion=flat.completion._replace(once=once)))
 
 
@@ -115,9 +112,13 @@ def completion_changed(program: Program) -> Found:
             for j in range(len(step.submeshes)):
                 yield f"{where} a home less", become(SumTiedGrads(put(step.submeshes, j)))
             continue
-        others: list[Any] = [type(step)(step.axes[1:])] if len(step.axes) > 1 else []
-        others += [type(step)((a,)) for a, _ in flat.submesh.axes if (a,) != step.axes]
-        others += [ChunkGrads(step.axes)] if not isinstance(step, ChunkGrads) else [ReduceScatterGrads(step.axes)]
+        others: list[Any] = [replace(step, axes=step.axes[1:])] if len(step.axes) > 1 else []
+        others += [replace(step, axes=(a,)) for a, _ in flat.submesh.axes if (a,) != step.axes]
+        others += [replace(step, elements=step.elements + 1), replace(step, elements=step.elements // 2)]
+        cut = ReduceScatter if isinstance(step, Narrow) else Narrow
+        others.append(
+            cut(step.axes, step.elements, Cut(0, 1, math.prod(dict(flat.submesh.axes)[a] for a in step.axes)))
+        )
         for other in others:
             yield f"{where} {other}", become(other)
 
@@ -149,9 +150,12 @@ def reduction_shared_by_unlike(program: Program) -> Found:
     """Devices with other addends, or of other parts of the weights, reduce a part each as if they had the same."""
     for where, flat, step, become in _steps(program):
         param = next(p for p in program.params if p.submesh == flat.submesh and p.weight in flat.weights)
-        for axis, _ in flat.submesh.axes if isinstance(step, AllReduceGrads) else ():
+        for axis, _ in flat.submesh.axes if isinstance(step, AllReduce) else ():
             if axis in (*param.partial, *flat.sharded.optimizer) or axis not in param.copied:
-                yield f"{where} {axis}", become(ChunkGrads((axis,)), step, GatherGrads((axis,)))
+                ways = Cut(0, 1, dict(flat.submesh.axes)[axis])
+                reduced = replace(step, elements=step.elements // ways.count)
+                ends = Narrow((axis,), step.elements, ways), AllGather((axis,), step.elements, ways)
+                yield f"{where} {axis}", become(ends[0], reduced, ends[1])
 
 
 @mutation
