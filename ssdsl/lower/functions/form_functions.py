@@ -200,7 +200,8 @@ class _SameParts:
     def part(self, source: Operator, output: int, operator: Operator, n: int) -> bool:
         """`is_same_part` of result number `output` of an operator and operand number `n` of another one."""
         made, read = self.splits[source.name], self.splits[operator.name]
-        key = self.signatures[source.name], made, output, self.signatures[operator.name], read, n
+        addend = tuple([operator.inputs[n].value in s.operands for s in read if isinstance(s, Carried)])
+        key = self.signatures[source.name], made, output, self.signatures[operator.name], read, n, addend
         if key not in self.known:
             ends = (source, made, source.outputs[output]), (operator, read, operator.inputs[n])
             self.known[key] = is_same_part(*ends)

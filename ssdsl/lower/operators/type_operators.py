@@ -5,7 +5,6 @@ numbers.
 """
 
 from ssdsl.ir.function import Carried, Kernel, OpSplit
-from ssdsl.ir.layout import Submesh
 from ssdsl.lower.operators.kernels import first_of, kernel_of
 from ssdsl.lower.operators.operand_types import Axes, local_dims, local_sizes, operand_shape, operand_types
 from ssdsl.lower.operators.partial_sums import with_sunk
@@ -21,21 +20,15 @@ NOWHERE = frozenset[str]()
 
 def type_operators(lowering: Grouped) -> TypedGraph:
     """Adds `typed`."""
-    cuts: dict[tuple[Cut, Addends], int] = {}
-    found: dict[tuple[int, int], TypedOperator] = {}
-    shared: dict[tuple[int, Submesh, tuple[OpSplit, ...], frozenset[str]], TypedOperator] = {}  # a shortcut
+    known: dict[tuple[int, Cut, Addends], TypedOperator] = {}
     saves, typed = _Saves(lowering), dict[str, TypedOperator]()
     for operator in lowering.graph.computing:
         name = operator.name
-        submesh, splits, sunk = lowering.submeshes[name], lowering.splits[name], lowering.sunk.get(name, NOWHERE)
-        same = lowering.graph.signatures[name], submesh, splits, sunk
-        if same not in shared:
-            cut = submesh.axes, splits, sunk
-            key = same[0], cuts.setdefault((cut, _addends(operator, cut)), len(cuts))
-            if key not in found:
-                found[key] = _typed(operator, cut, len(found), saves)
-            shared[same] = found[key]
-        typed[name] = shared[same]
+        cut = lowering.submeshes[name].axes, lowering.splits[name], lowering.sunk.get(name, NOWHERE)
+        key = lowering.graph.signatures[name], cut, _addends(operator, cut)
+        if key not in known:
+            known[key] = _typed(operator, cut, len(known), saves)
+        typed[name] = known[key]
     return grown(lowering, TypedGraph, typed=typed)
 
 
