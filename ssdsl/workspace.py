@@ -10,7 +10,6 @@ from ssdsl.collector import paused_collector
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import After, Lowered, formed, lower, lowered_again, scheduled
-from ssdsl.lower.operators.copy_constants import with_copies
 from ssdsl.lower.unread import unread
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import Reading, read_plan
@@ -124,7 +123,6 @@ class Workspace:
         return report(self._step[1], program, candidate.source)
 
     def _lowered(self, plan: Plan, after: After | None) -> Lowered:
-        plan = with_copies(plan)  # as a pass does: here, so that the last plan is compared with one for the same graph
         found = None if self._last is None or after is not None else lowered_again(self._last, plan)
         if found is None:
             before = formed(plan, self.cluster, after)

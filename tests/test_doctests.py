@@ -9,7 +9,7 @@ import pytest
 
 import ssdsl
 
-PACKAGES = ("ir", "lower", "runtime", "codegen", "model", "text", "cluster")
+PACKAGES = ("ir", "rewrite", "lower", "runtime", "codegen", "model", "text", "cluster")
 
 
 def _modules() -> Iterator[str]:

@@ -92,21 +92,30 @@ def test_edits_in_one_workspace_are_answered_as_in_a_new_one(kept: dict[tuple[st
 REPEATED = f"{Path(__file__).parent}/models/repeated.py:repeated"  # whose stages have copies of a mask
 
 
-@pytest.mark.parametrize(("plan", "model"), [("megatron", "gpt:tiny,layers=4"), ("pipeline", REPEATED)])
-def test_what_changes_no_task_is_not_lowered_again(plan: str, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("plan", "model", "settings"),
+    [
+        ("megatron", "gpt:tiny,layers=4", {}),
+        ("pipeline", REPEATED, {}),
+        ("papers/alpa_moe", "moe_gpt:tiny", {"S": 2, "M": 4}),  # whose rows travel to their experts
+    ],
+)
+def test_what_changes_no_task_is_not_lowered_again(
+    plan: str, model: str, settings: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph, cluster = graph_of(model), load_cluster("a100x8")
     text = read_source(EXAMPLES / f"{plan}.ssp").text.replace("one_f_one_b", "gpipe")
     other = text.replace("gpipe", "one_f_one_b")
-    fresh = compile_source(Source("a.ssp", f"\n{other}"), graph, {}, EXAMPLES, cluster).program
+    fresh = compile_source(Source("a.ssp", f"\n{other}"), graph, settings, EXAMPLES, cluster).program
     workspace = Workspace(graph, cluster)
-    first = workspace.candidate(Source("a.ssp", text), {}, EXAMPLES)
+    first = workspace.candidate(Source("a.ssp", text), settings, EXAMPLES)
     monkeypatch.setattr("ssdsl.workspace.formed", None)
-    ordered = workspace.candidate(Source("a.ssp", other), {}, EXAMPLES)
+    ordered = workspace.candidate(Source("a.ssp", other), settings, EXAMPLES)
     assert ordered.lowered.program.functions is first.lowered.program.functions
     assert ordered.lowered.program.roles != first.lowered.program.roles
     monkeypatch.setattr("ssdsl.workspace.scheduled", None)
     monkeypatch.setattr("ssdsl.lower.lower.scheduled", None)
-    moved = workspace.candidate(Source("a.ssp", f"\n{other}"), {}, EXAMPLES)
+    moved = workspace.candidate(Source("a.ssp", f"\n{other}"), settings, EXAMPLES)
     assert moved.lowered.program.roles is ordered.lowered.program.roles
     assert moved.lowered.program == fresh
 

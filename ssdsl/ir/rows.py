@@ -1,7 +1,7 @@
 """Rows sorted by their experts: values whose first axis has one run of rows for each expert, of a length that only the
 run knows.
 
-The elements of such a run are its *slots*. Their dimension is none of the model's: `lower/operators/route_rows.py`
+The elements of such a run are its *slots*. Their dimension is none of the model's: `rewrite/route_rows.py`
 makes it, and numbers its class -1, -2, ..., so a class is one of slots if it is negative.
 """
 

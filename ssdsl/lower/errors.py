@@ -462,34 +462,6 @@ class CutInVain(Diagnostic):
         return f"{self.bytes:,} bytes" + (f" in {self.gathers} tensors" if self.gathers > 1 else "")
 
 
-class TokensLeft(Diagnostic):
-    """`split experts by tokens` cuts the tokens that each device has, but not into equal parts.
-
-    Tokens are cut along the outermost dimension of the rows that go to experts, as a rule the batch, inside of all
-    other cuts: with 8 samples and `ep = 2` a device has 4, so its tokens may be cut into 2 or 4 chunks of one size.
-    """
-
-    code = "E0410"
-    title = "the tokens of a device cannot be cut into {count} equal parts along `{index}`"
-    label = "each device has {held} of `{dim}`, after {axes_text}"
-    help = "choose {divisors}"
-    index: str
-    count: int
-    dim: str
-    axes: tuple[str, ...]
-    held: int
-
-    @property
-    def axes_text(self) -> str:
-        """The indices that cut the tokens outside."""
-        return listed(self.axes)
-
-    @property
-    def divisors(self) -> str:
-        """The numbers of parts that divide what a device has."""
-        return either(f"{self.index} = {n}" for n in range(self.held, 0, -1) if self.held % n == 0)
-
-
 class ParamsOverlap(Diagnostic):
     """A weight is used by operators on two sets of devices that share some but not all devices."""
 

@@ -1,5 +1,5 @@
-"""Lowers a plan to a program: `PASSES` are the passes, in order; `stages.py` has the types that they lead from and to,
-`CHECKS` what holds behind some of them. docs/glossary.md says what each pass does.
+"""Lowers a plan to a program: it is rewritten first, then come the passes of `PASSES`, in order; `stages.py` has the
+types that they lead from and to, `CHECKS` what holds behind some of them. docs/glossary.md says what each pass does.
 
 A plan is lowered again if it differs from the last one only in the order of tasks, or in the places of statements.
 Formed functions depend on which sets of tasks are ordered, but not on the orders themselves, so functions formed for
@@ -21,11 +21,8 @@ from ssdsl.lower.functions.form_functions import form_functions, join_readers
 from ssdsl.lower.functions.form_sections import form_sections
 from ssdsl.lower.functions.gather_again import gather_again
 from ssdsl.lower.functions.number_kinds import number_kinds
-from ssdsl.lower.operators.copy_constants import copy_constants
-from ssdsl.lower.operators.divide_dims import divide_dims
 from ssdsl.lower.operators.partial_sums import propagate_partial, sink_grad_reductions
 from ssdsl.lower.operators.place_operators import place_operators
-from ssdsl.lower.operators.route_rows import route_rows
 from ssdsl.lower.operators.shard_operators import shard_operators
 from ssdsl.lower.operators.type_operators import type_operators
 from ssdsl.lower.params.flatten_params import flatten_params
@@ -37,6 +34,7 @@ from ssdsl.lower.tasks.place_events import place_events
 from ssdsl.lower.tasks.schedule_tasks import schedule_tasks
 from ssdsl.plan.plan import HALVES, ClockOrder, Plan
 from ssdsl.record import Record, replace
+from ssdsl.rewrite.rewrite import rewrite
 
 Pass = Callable[[Any], Planned]  # from a stage to the next one, or to the same one with other values
 After = Callable[[str, Planned], None]
@@ -44,9 +42,6 @@ After = Callable[[str, Planned], None]
 
 PASSES: tuple[Pass, ...] = (
     # which part of each operator runs where
-    copy_constants,
-    route_rows,
-    divide_dims,
     place_operators,
     propagate_partial,
     shard_operators,
@@ -85,9 +80,10 @@ def lower(
     held: Held = Held(),
     trains: bool = True,
 ) -> Program:
-    """The program of a plan, with the communication that is cheapest on a cluster. `after` is called with each pass's
-    name and result. `held` are the parameters of the program that trains these weights: this program uses them as
-    they are laid out there. A program that does not train (`trains`) is the forward alone.
+    """The program of a plan, with the communication that is cheapest on a cluster. `after` is called with the name and
+    result of each rule of the rewriting, then of each pass. `held` are the parameters of the program that trains these
+    weights: this program uses them as they are laid out there. A program that does not train (`trains`) is the forward
+    alone.
 
     Raises PlanError: unequal parts cut again, statistics split in time, state that cannot be sharded, an order that is
     a cycle, more devices than the cluster has, a weight on devices on which it is not held.
@@ -101,7 +97,9 @@ def formed(
     """A plan's functions with their communication, before their tasks are ordered."""
     if cluster is not None:
         cluster.check_size(plan.devices, plan.meshes[-1].span)
-    return _run_passes(FORMING, Planned(plan, cluster, held, trains), Formed, after)
+    planned = Planned(plan, cluster, held, trains)
+    of_rule = None if after is None else lambda name, plan: after(name, replace(planned, plan=plan))
+    return _run_passes(FORMING, replace(planned, plan=rewrite(plan, of_rule)), Formed, after)
 
 
 def formed_with(clocks: tuple[ClockOrder, ...], last: Formed) -> Formed:
@@ -147,7 +145,7 @@ class Lowered(Record):
 def lowered_again(last: Lowered, plan: Plan) -> Lowered | None:
     """The plan with its program, if it forms the same functions as the last one; else None. Raises PlanError for an
     order that is a cycle."""
-    if last.formed.graph is not plan.graph or not forms_the_same(last.plan, plan):
+    if last.plan.graph is not plan.graph or not forms_the_same(last.plan, plan):
         return None
     formed = replace(last.formed, plan=_as_formed(last, plan))
     if (last.plan.orders, last.plan.clocks) != (plan.orders, plan.clocks):
@@ -175,7 +173,9 @@ def _ordered(plan: Plan) -> frozenset[Hashable]:
 
 
 def _as_formed(last: Lowered, plan: Plan) -> Plan:
-    """The plan without the indices that forming took away from operators of the last one."""
-    before, after = last.plan.operators, last.formed.plan.operators
-    left = {name: {i.name for i in record.indices} for name, record in after.items() if record is not before.get(name)}
+    """The plan, rewritten, without the indices that forming took away from operators of the last one."""
+    formed = last.formed.plan
+    plan = replace(rewrite(plan), graph=formed.graph)  # plans that say the same are rewritten alike
+    fewer = {o: r for o, r in formed.operators.items() if len(r.indices) < len(plan.of(o).indices)}
+    left = {operator: {i.name for i in record.indices} for operator, record in fewer.items()}
     return plan.cutting({o: tuple(i for i in plan.of(o).indices if i.name in names) for o, names in left.items()})

@@ -4,7 +4,7 @@ A tensor's axis is a sequence of *factors*: the fused axis `[qkv · heads · hea
 `dims` are the factors of its iteration space; its operands name, axis by axis, which of them they carry.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -22,7 +22,6 @@ from ssdsl.runtime.program.returned import Leaf
 if TYPE_CHECKING:
     from ssdsl.model.memory.observed import Observed
     from ssdsl.model.ops.op import Op
-    from ssdsl.model.rewrite.copy_repeated import Copied
     from ssdsl.model.tails import Tails
 
 ROOT = "."  # the path of what the model's own forward calls
@@ -321,11 +320,6 @@ class Graph:
             if operator.follows_from(found):
                 found.update([o.value for o in operator.outputs])
         return frozenset(found)
-
-    @cached_property
-    def copied(self) -> "dict[Hashable, Copied]":
-        """A cache of `rewrite/copy_repeated.py`: its results for this graph, by its arguments."""
-        return {}
 
     @cached_property
     def tails(self) -> "Tails":

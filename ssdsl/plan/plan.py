@@ -47,9 +47,9 @@ class Index:
     one with stride 1 of that. A finished plan has axes for digits (`divide_axes.py`). Parts of unequal sizes are then
     on the axis `name` and on the `inner` ones together, the last innermost.
 
-    `outside` is 1 in a plan. The lowering gives it to operators that lack some outer indices of their neighbours, and
-    must have the same parts: it is the product of those indices' parts. If `dp = 2, m = 4` cut 16 rows, part 0 of an
-    operator with `m` alone and `outside = 2` is the first 2 rows of each half.
+    `outside` is 1 in a plan that was read. A rewrite gives it to operators that lack some outer indices of their
+    neighbours, and must have the same parts: it is the product of those indices' parts. If `dp = 2, m = 4` cut 16 rows,
+    part 0 of an operator with `m` alone and `outside = 2` is the first 2 rows of each half.
 
     An index `within` cuts inside all others of its dimension, whichever statement comes first: also inside those that
     only the neighbours of its operator have, if its rows come from there (`split experts by tokens into c = 2`).

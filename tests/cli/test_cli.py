@@ -517,8 +517,9 @@ def test_names_of_files_stand_as_they_are(here: Callable[..., Done], model: str,
 
 def test_print_after_a_pass(here: Callable[..., Done], model: str) -> None:
     words = ["compile", "data_parallel", "--model", model]
-    done = here(*words, "--print-after", "shard_operators", "--print-after", "form_sections")
+    done = here(*words, *(f"--print-after={name}" for name in ("divide_dims", "shard_operators", "form_sections")))
     assert done.returncode == 0, done.stderr
+    assert "# after divide_dims\nlowering of" in done.stdout
     assert "# after shard_operators" in done.stdout and "linear (linear) on gpus over (batch: dp)" in done.stdout
     wrong = here(*words, "--print-after", "shard_operator")
     assert wrong.returncode == 2 and "shard_operators" in wrong.stderr

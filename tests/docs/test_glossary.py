@@ -1,4 +1,4 @@
-"""docs/glossary.md has every class of the IR, and every pass of the lowering in its order."""
+"""docs/glossary.md has every class of the IR, and every rewrite of a plan and pass of the lowering in their order."""
 
 import importlib
 import inspect
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import ssdsl.ir
 from ssdsl.lower.lower import PASSES
+from ssdsl.rewrite.rewrite import REWRITES
 
 GLOSSARY = (Path(__file__).parent.parent.parent / "docs" / "glossary.md").read_text("utf-8")
 
@@ -24,5 +25,5 @@ def test_classes_of_the_ir() -> None:
 def test_passes_in_order() -> None:
     table = GLOSSARY.partition("## The passes")[2].partition("\n## ")[0]
     rows = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
-    names = [step.__name__ for step in PASSES]
+    names = [step.__name__ for step in (*REWRITES, *PASSES)]
     assert [row for row in rows if row in names] == names

@@ -25,6 +25,7 @@ from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import target
 from ssdsl.plan.plan import Index, Mesh, OpPlan, Order, Phase, Placement, Plan, TaskSet
 from ssdsl.record import field_names, replace
+from ssdsl.rewrite.rewrite import rewrite
 from ssdsl.text.source import Source, Span
 
 SPAN = Span(Source("by hand", ""), 0, 0)
@@ -142,10 +143,23 @@ def ordering(plan: Plan, operators: str, index: str, phase: Phase | None = None)
     return replace(saying(plan, operators, sets=frozenset({1})), orders=(*plan.orders, Order(first, second, SPAN)))
 
 
+def described(plan: Plan) -> str:
+    """The operators of a plan, a line each: what they read, where they are, and what cuts their dimensions."""
+    return "\n".join(_described(operator, plan) for operator in plan.graph.operators)
+
+
+def _described(operator: Operator, plan: Plan) -> str:
+    record = plan.of(operator.name)
+    names = [[i.name for i in record.indices if d in i.dims] for d in range(len(operator.dims))]
+    cuts = [f"{dim.name} {dim.size} by {', '.join(by)}" for dim, by in zip(operator.dims, names, strict=True) if by]
+    called = " ".join([operator.kind, *(o.value for o in operator.inputs)])
+    return f"{operator.name} = {called} on {record.place} ({', '.join(cuts)})".removesuffix(" ()")
+
+
 def after(step: Callable[[Any], Next], plan: Plan) -> Next:
-    """The plan lowered up to a pass and by it."""
+    """The plan rewritten, then lowered up to a pass and by it."""
     passes: tuple[Pass, ...] = PASSES[: PASSES.index(step)]
-    before = Planned(plan)
+    before = Planned(rewrite(plan))
     for each in passes:
         before = each(before)
     return step(before)

@@ -90,8 +90,9 @@ def _printer(wanted: list[str]) -> "After":
     from ssdsl.lang.suggest import suggest
     from ssdsl.lower.lower import PASSES
     from ssdsl.lower.print_stage import stage_text
+    from ssdsl.rewrite.rewrite import REWRITES
 
-    known = [step.__name__ for step in PASSES]
+    known = [step.__name__ for step in (*REWRITES, *PASSES)]
     for name in wanted:
         if name not in known:
             hint = suggest(name, known) or "none is like it"

@@ -9,7 +9,6 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis, Coordinate, names_of
 from ssdsl.lower.errors import CombinedInTime, PartsApart, UnevenWithOthers
 from ssdsl.lower.operators.coordinates import are_joined, coordinate_of, operator_splits
-from ssdsl.lower.operators.divide_dims import undivided_by
 from ssdsl.lower.operators.operand_types import operand_shape, operand_types
 from ssdsl.lower.stages import Sharded, Summed, grown
 from ssdsl.model.dims.window import Band, Moved, Rolled
@@ -17,6 +16,7 @@ from ssdsl.model.graph import Operator
 from ssdsl.model.ops.reader import placed_dims
 from ssdsl.plan.plan import Index, Plan
 from ssdsl.record import replace
+from ssdsl.rewrite.divide_dims import undivided_by
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 

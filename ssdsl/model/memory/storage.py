@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ssdsl.record import Record
 
 if TYPE_CHECKING:
-    from ssdsl.model.graph import Graph, Operator, Value
+    from ssdsl.model.graph import Operator
 
 
 class Storage(Record):
@@ -41,27 +41,6 @@ def local_strides(whole: Sequence[int], strides: Sequence[int], part: Sequence[i
                 stride = -(-stride * m // n)
         found.append(stride)
     return tuple(found)
-
-
-def laid_again(
-    operator: "Operator",
-    graph: "Graph",
-    values: "Mapping[str, Value]",
-    storages: Mapping[str, Storage],
-    reads: Mapping[str, str],
-    made: Mapping[str, str],
-) -> dict[str, Storage]:
-    """The storages of the results of an operator of a graph that is rewritten: strides as before, and views of an
-    operand stay views of it. `reads` and `made` map operands and results to their new names, whose values and storages
-    are `values` and `storages`."""
-    views, found = aliases(operator, graph.storages), {}
-    for value in (o.value for o in operator.outputs):
-        name, before = made.get(value, value), graph.storages[value]
-        strides = local_strides(graph.values[value].shape, before.strides, values[name].shape)
-        into = views.get(value)
-        root = name if into is None else storages[reads.get(into, into)].root
-        found[name] = Storage(root, strides)
-    return found
 
 
 def is_plain(order: Sequence[int]) -> bool:

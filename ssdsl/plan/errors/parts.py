@@ -2,10 +2,11 @@
 
 from fractions import Fraction
 
-from ssdsl.lang.suggest import counted, joined, listed, suggest
+from ssdsl.lang.suggest import counted, either, joined, listed, suggest
 from ssdsl.plan.errors.split import places
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.record import Record
+from ssdsl.text.diagnostic import Diagnostic
 
 
 class Homeless(Record):
@@ -209,3 +210,31 @@ class BadShare(Traced):
     title = "a stage cannot have a share of {share}"
     help = "give a number above 0, or leave the stage out"
     share: Fraction | int
+
+
+class TokensLeft(Diagnostic):
+    """`split experts by tokens` cuts the tokens that each device has, but not into equal parts.
+
+    Tokens are cut along the outermost dimension of the rows that go to experts, as a rule the batch, inside of all
+    other cuts: with 8 samples and `ep = 2` a device has 4, so its tokens may be cut into 2 or 4 chunks of one size.
+    """
+
+    code = "E0410"
+    title = "the tokens of a device cannot be cut into {count} equal parts along `{index}`"
+    label = "each device has {held} of `{dim}`, after {axes_text}"
+    help = "choose {divisors}"
+    index: str
+    count: int
+    dim: str
+    axes: tuple[str, ...]
+    held: int
+
+    @property
+    def axes_text(self) -> str:
+        """The indices that cut the tokens outside."""
+        return listed(self.axes)
+
+    @property
+    def divisors(self) -> str:
+        """The numbers of parts that divide what a device has."""
+        return either(f"{self.index} = {n}" for n in range(self.held, 0, -1) if self.held % n == 0)

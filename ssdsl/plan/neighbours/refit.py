@@ -1,8 +1,8 @@
 """Cuts a dimension of another size by the indices that cut it in a plan.
 
-Of the indices that cut one dimension, at most one may have unequal parts, a limit of the lowering (`divide_dims.py`).
-If that is not enough, the dimension is cut less: an index in time gets fewer parts, or one over devices is left out,
-and they compute copies.
+Of the indices that cut one dimension, at most one may have unequal parts, a limit of the lowering
+(`rewrite/divide_dims.py`). If that is not enough, the dimension is cut less: an index in time gets fewer parts, or one
+over devices is left out, and they compute copies.
 """
 
 import itertools

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
-from ssdsl.ir.layout import Submesh
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Stage
 from ssdsl.plan.plan import Index, Plan
 from ssdsl.plan.regions import Regions
@@ -123,9 +122,10 @@ def experts_of(product: Operator) -> int:
 
 
 def _in_space(plan: Plan, operator: Operator, index: str) -> bool:
-    placement = plan.of(operator.name).home
-    mesh = next(m for m in plan.meshes if m.name == placement.mesh)
-    return index in dict(Submesh(mesh, placement.fixed).axes)
+    """Whether an index is an axis over several devices of an operator."""
+    place = plan.of(operator.name).home
+    axes = next(m.axes for m in plan.meshes if m.name == place.mesh)
+    return dict(axes).get(index, 1) > 1 and index not in dict(place.fixed)
 
 
 def _cuts(plan: Plan, operator: Operator, dims: tuple[int, ...]) -> list[tuple[Cut, int]]:

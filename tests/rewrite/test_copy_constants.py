@@ -9,17 +9,17 @@ from ssdsl.ir.comm import Transfer
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
-from ssdsl.lower.operators.copy_constants import copy_constants
 from ssdsl.model.graph import Graph
 from ssdsl.model.signatures import signatures
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import prove
 from ssdsl.record import replace
+from ssdsl.rewrite.copy_constants import copy_constants
 from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from tests.captured import captured
-from tests.lower.by_hand import after, graph_of, plan_of, saying
+from tests.lower.by_hand import graph_of, plan_of, saying
 
 SIZES = {"batch": 8, "in": 4, "out": 6}
 MASKED = """
@@ -62,7 +62,7 @@ def reads(graph: Graph, operator: str) -> list[str]:
 
 
 def test_each_place_that_reads_it_has_its_own() -> None:
-    found = after(copy_constants, masked()).plan
+    found = copy_constants(masked())
     graph = found.graph
     assert [o.name for o in graph.operators][:4] == ["mask", "mask_copy2", "view", "view_copy2"]
     assert reads(graph, "z") == ["y", "view"] and reads(graph, "s") == ["t", "view_copy2"]
@@ -76,7 +76,7 @@ def test_each_place_that_reads_it_has_its_own() -> None:
 def test_copies_and_their_readers_keep_their_signatures() -> None:
     text = f"{STAGED}assign model - stage[0] to gpus[pp = 1]"
     for plan in (masked(), interpret_all(parse(Source("plan.ssp", text)), captured(LAYERS)[1])[0]):
-        graph = after(copy_constants, plan).plan.graph
+        graph = copy_constants(plan).graph
         anew = replace(graph, operators=tuple(replace(o, signature=None) for o in graph.operators))
         known, found = graph.signatures, signatures(anew)
         assert graph is not plan.graph and known.keys() == found.keys()
@@ -85,26 +85,26 @@ def test_copies_and_their_readers_keep_their_signatures() -> None:
 
 
 def test_it_moves_where_only_others_read_it() -> None:
-    found = after(copy_constants, masked(STAGES | dict.fromkeys(("y", "z"), SECOND))).plan
+    found = copy_constants(masked(STAGES | dict.fromkeys(("y", "z"), SECOND)))
     assert [o.name for o in found.graph.operators] == [o.name for o in masked().graph.operators]
     assert found.of("mask").home == found.of("view").home == found.of("z").home
 
 
 def test_nothing_changes_where_its_readers_are_in_its_place() -> None:
     plan = masked(dict.fromkeys(STAGES, FIRST))
-    assert after(copy_constants, plan).plan is plan
+    assert copy_constants(plan) is plan
 
 
 def test_it_stays_where_a_statement_places_nothing_else() -> None:
     plan = saying(masked(), "mask", stays=True)
-    found = after(copy_constants, plan).plan
+    found = copy_constants(plan)
     assert reads(found.graph, "view_copy2") == ["mask"] and found.of("mask") is plan.of("mask")
 
 
 def test_results_that_are_asked_for_stay() -> None:
     plan = masked()
     plan.graph.outputs["seen"] = "view"
-    found = after(copy_constants, plan).plan
+    found = copy_constants(plan)
     assert reads(found.graph, "s") == ["t", "view"]
 
 

@@ -10,11 +10,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ssdsl.lower.errors import TokensLeft
-from ssdsl.lower.operators.row_regions import ExpertRegion, is_beside
 from ssdsl.model.graph import Dim, Operator, Origin, Stage
+from ssdsl.plan.errors.parts import TokensLeft
 from ssdsl.plan.plan import Index, Plan
 from ssdsl.record import replace
+from ssdsl.rewrite.row_regions import ExpertRegion, is_beside
 from ssdsl.text.diagnostic import PlanError
 
 

@@ -4,46 +4,47 @@ parts are of the first factor, and the unequal ones of the second.
 `split model by batch into dp, m = [3, 1]` with 8 samples cuts each of two runs of 4 into 3 and 1. The samples of a part
 of `m` are then not one run of the batch; but with batch = 2 · 4 they are a run of the second factor, and factors are
 known from reshapes. `into m = [6, 2], dp` says the same: a device has half of each part of `m`, 3 and 1.
+
+>>> from tests.lower.by_hand import described, graph_of, plan_of, saying
+>>> plan = plan_of(graph_of("weight w[batch]\\ny[batch] = relu w[batch]", batch=8), {"dp": 2}, {"batch": "dp 2, m 2"})
+>>> dp, m = plan.of("y").indices
+>>> plan = saying(plan, "y", indices=(dp, replace(m, at=parts_of((3, 1)))))
+>>> print(described(plan))
+y = relu w on gpus (batch 8 by dp, m)
+>>> print(described(divide_dims(plan)))
+y = relu w on gpus (batch 2 by dp, batch 4 by m)
 """
 
 from collections.abc import Iterator
 from math import prod
 
-from ssdsl.lower.stages import Planned
-from ssdsl.model.graph import Dim, Graph, Operand, Operator, Value
+from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.ops.reader import kernel_dims
 from ssdsl.plan.plan import Index, Plan
 from ssdsl.plan.regions import Regions, lengths_of, parts_of
 from ssdsl.record import replace
+from ssdsl.rewrite.edit import Edit
 
 Outer = dict[int, int]  # by the class of a dimension: the number of equal parts, each of which is cut into unequal ones
 
 
-def divide_dims(lowering: Planned) -> Planned:
-    """Replaces the graph and the indices of the plan, if there is such a dimension."""
-    plan = lowering.plan
+def divide_dims(plan: Plan) -> Plan:
+    """The plan with two dimensions in place of each one that has to be divided."""
     if not (wanted := _outer(plan)):
-        return lowering
+        return plan
     groups, outer = _groups(plan.graph), dict[int, int]()
     for cls, parts in wanted.items():
         group = groups.get(cls, {cls})
         if all(_obstacle(plan, one, parts) is None for one in group):
             outer |= {one: outer.get(one, parts) for one in group}
     if not outer:
-        return lowering
-    pairs = {
-        cls: (unused_class(plan.graph) + 2 * n, unused_class(plan.graph) + 2 * n + 1) for n, cls in enumerate(outer)
-    }
-    records = {
-        name: replace(
-            record,
-            indices=tuple(_indices(plan, operator, outer)),
-            whole=tuple(replace(i, dim=_numbers(operator, outer)[i.dim][0]) for i in record.whole),
-        )
-        for name, record in plan.operators.items()
-        for operator in (plan.graph.by_name[name],)
-    }
-    return replace(lowering, plan=replace(plan, graph=_graph(plan.graph, outer, pairs), operators=records))
+        return plan
+    edit = Edit(plan)
+    edit.divide(outer)
+    for operator in plan.graph.operators:
+        if any(operator.dims[i.dim].cls in outer for i in plan.of(operator.name).indices):
+            edit.cut(operator.name, _indices(plan, operator, outer, edit.of(operator.name).indices))
+    return edit.done()
 
 
 # -- which dimensions --------------------------------------------------------------------------------------------------
@@ -130,78 +131,12 @@ def _within(at: Regions, size: int) -> Regions | None:
     return parts_of(tuple(n // times for n in sizes))
 
 
-# -- divided dimensions ------------------------------------------------------------------------------------------------
-
-
-def unused_class(graph: Graph) -> int:
-    """A number that no class of dimensions has, nor any above it."""
-    return 1 + max([*graph.dim_names, *(d.cls for o in graph.operators for d in o.dims)], default=0)
-
-
-def _indices(plan: Plan, operator: Operator, outer: Outer) -> Iterator[Index]:
-    numbers, seen = _numbers(operator, outer), dict[int, int]()
-    for index in plan.of(operator.name).indices:
-        at = numbers[index.dim]
-        if len(at) == 1:
-            yield replace(index, dim=at[0], also=None if index.also is None else numbers[index.also][0])
-            continue
-        sides = _sides(plan, operator, index.dim, outer[operator.dims[index.dim].cls])
-        seen[index.dim] = seen.get(index.dim, -1) + 1
-        dim = operator.dims[index.dim]
-        within = None if index.at is None else _within(index.at, dim.size // outer[dim.cls])
-        yield replace(index, dim=at[int((sides or [])[seen[index.dim]])], at=within)
-
-
-def _numbers(operator: Operator, outer: Outer) -> list[tuple[int, ...]]:
-    """The new numbers of each dimension of an operator: two for one that is divided."""
-    found: list[tuple[int, ...]] = []
-    for dim in operator.dims:
-        first = sum(map(len, found))
-        found.append((first, first + 1) if dim.cls in outer else (first,))
-    return found
-
-
-def _graph(graph: Graph, outer: Outer, pairs: dict[int, tuple[int, int]]) -> Graph:
-    names = {new: graph.dim_names[cls] for cls, pair in pairs.items() if cls in graph.dim_names for new in pair}
-    return replace(
-        graph,
-        operators=tuple(_operator(o, outer, pairs) for o in graph.operators),
-        values={name: _value(v, outer, pairs) for name, v in graph.values.items()},
-        dim_names=graph.dim_names | names,
-    )
-
-
-def _operator(operator: Operator, outer: Outer, pairs: dict[int, tuple[int, int]]) -> Operator:
-    numbers = _numbers(operator, outer)
-    if len(numbers) == sum(map(len, numbers)):
-        return operator
-
-    def divided(operand: Operand) -> Operand:
-        return replace(operand, axes=tuple(tuple(n for d in axis for n in numbers[d]) for axis in operand.axes))
-
-    dims: list[Dim] = []
-    for dim in operator.dims:
-        if dim.window is not None:
-            dim = replace(dim, window=replace(dim.window, of=numbers[dim.window.of][0]))
-        if dim.beside is not None:
-            dim = replace(dim, beside=numbers[dim.beside][0])
-        if dim.cls not in outer:
-            dims.append(dim)
-            continue
-        parts, (first, second) = outer[dim.cls], pairs[dim.cls]
-        dims += [replace(dim, size=parts, cls=first), replace(dim, size=dim.size // parts, cls=second)]
-    inputs, outputs = (tuple(map(divided, operands)) for operands in (operator.inputs, operator.outputs))
-    return replace(operator, inputs=inputs, outputs=outputs, dims=tuple(dims), signature=None)  # now unlike others
-
-
-def _value(value: Value, outer: Outer, pairs: dict[int, tuple[int, int]]) -> Value:
-    factors = tuple(tuple(n for c in axis for n in pairs.get(c, (c,))) for axis in value.factors)
-    sizes = tuple(
-        tuple(n for c, size in zip(axis, held, strict=True) for n in _divided(size, outer.get(c)))
-        for axis, held in zip(value.factors, value.sizes, strict=True)
-    )
-    return replace(value, factors=factors, sizes=sizes)
-
-
-def _divided(size: int, parts: int | None) -> tuple[int, ...]:
-    return (size,) if parts is None else (parts, size // parts)
+def _indices(plan: Plan, operator: Operator, outer: Outer, divided: tuple[Index, ...]) -> Iterator[Index]:
+    """The `divided` indices of an operator, each on that one of two factors which it cuts."""
+    parts = {d: outer[dim.cls] for d, dim in enumerate(operator.dims) if dim.cls in outer}
+    sides = {d: iter(_sides(plan, operator, d, count) or ()) for d, count in parts.items()}
+    for before, index in zip(plan.of(operator.name).indices, divided, strict=True):
+        if (d := before.dim) in parts:
+            at = None if index.at is None else _within(index.at, operator.dims[d].size // parts[d])
+            index = replace(index, dim=index.dim + next(sides[d]), at=at)
+        yield index
