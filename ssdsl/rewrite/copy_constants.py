@@ -42,8 +42,8 @@ def copy_constants(plan: Plan) -> Plan:
     moving = [o for o in repeated if results.isdisjoint(output.value for output in o.outputs)]
     if all(plan.of(o.name).home == plan.of(r.name).home for o in moving for r in graph.readers_of(o)):
         return plan
-    edit, copies = Edit(plan), dict[str, list[str]]()  # the names of each operator's copies, with its own
-    for operator in reversed(moving):
+    edit, copies = Edit(plan), dict[str, list[str]]()  # the names of each operator's copies, its own first
+    for operator in reversed(moving):  # so that those that read it have copies already
         readers = [name for r in graph.readers_of(operator) for name in copies.get(r.name, [r.name])]
         copies[operator.name] = [*_copied(edit, operator, readers)] or [operator.name]
     return edit.done()
@@ -55,9 +55,8 @@ def _copied(edit: Edit, operator: Operator, readers: Iterable[str]) -> Iterator[
     for reader in readers:
         places.setdefault(edit.of(reader).home, []).append(reader)
     own = edit.of(operator.name)
-    for place, there in places.items():
-        name = edit.copy(operator.name, there) if there is not next(iter(places.values())) else operator.name
-        host = there[0]
+    for number, (place, there) in enumerate(places.items()):
+        name, host = edit.copy(operator.name, there) if number else operator.name, there[0]
         edit.records[name] = own if place == own.home else _beside(edit.operators[host], edit.of(host), operator, own)
         yield name
 
