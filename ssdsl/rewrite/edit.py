@@ -103,23 +103,24 @@ class Edit:
         self, operator: Operator, record: OpPlan | None, *numbers: Numbers, beside: str, before: bool = False
     ) -> None:
         """Inserts an operator behind, or before, the one that is named by `beside` and all that was inserted there
-        earlier. `numbers` are those of its results. A value that exists already is made by this operator now."""
+        earlier. `numbers` are those of its results; one that has the name of a value takes its place."""
         assert operator.name not in self.operators
         (self.before if before else self.behind).setdefault(beside, []).append(operator.name)
         self.operators[operator.name] = operator
         if record is not None:
             self.records[operator.name] = record
         for operand, each in zip(operator.outputs, numbers, strict=True):
-            self.values.setdefault(operand.value, _value(operator, operand, each))
+            self.values[operand.value] = _value(operator, operand, each)
 
     def replace(self, operator: Operator) -> None:
-        """Replaces the operator of this name. New results have the kinds of numbers of the earlier ones."""
+        """Replaces the operator of this name. Its results have the kinds of numbers of the earlier ones, and the sizes
+        of its dimensions."""
         earlier = self.operators[operator.name]
         if operator.target != earlier.target:
             self.alike.pop(operator.name, None)
         self.operators[operator.name] = replace(operator, signature=None)
         for before, operand in zip(earlier.outputs, operator.outputs, strict=True):
-            self.values.setdefault(operand.value, _value(operator, operand, Numbers.of(self.values[before.value])))
+            self.values[operand.value] = _value(operator, operand, Numbers.of(self.values[before.value]))
 
     def copy(self, name: str, readers: Iterable[str]) -> str:
         """Inserts a copy of an operator behind it, with the same record, and returns its name. These `readers` read the
@@ -128,9 +129,8 @@ class Edit:
         names = {o.value: self.free(f"{o.value}_copy{number}") for o in operator.outputs}
         outputs = tuple(replace(o, value=names[o.value]) for o in operator.outputs)
         copy = replace(operator, name=self.free(f"{name}_copy{number}"), outputs=outputs)
+        self.insert(copy, self.records.get(name), *(Numbers.of(self.values[old]) for old in names), beside=name)
         self.values |= {new: replace(self.values[old], name=new) for old, new in names.items()}
-        numbers = (Numbers.of(self.values[old]) for old in names)
-        self.insert(copy, self.records.get(name), *numbers, beside=name)
         if name in self.alike:
             self.alike[copy.name] = self.alike[name]
         for reader in readers:

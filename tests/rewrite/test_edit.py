@@ -74,6 +74,17 @@ def test_results_that_nothing_makes_any_more_are_no_values() -> None:
     assert "z" not in values and values["other"] == replace(plan().graph.values["z"], name="other")
 
 
+def test_a_copy_may_be_of_a_part() -> None:
+    edit = Edit(plan())
+    part = edit.operators[edit.copy("y", ["view"])]
+    batch, *others = part.dims
+    edit.replace(replace(part, dims=(replace(batch, size=4), *others)))
+    found = edit.done()
+    assert found.graph.values["y_copy2"].shape == (4, 6) and found.graph.values["y"].shape == (8, 6)
+    assert found.graph.storages["y_copy2"] == Storage("y_copy2", (6, 1))
+    assert found.graph.storages["view"].root == "y_copy2"
+
+
 def test_a_divided_dimension_is_two_wherever_it_is() -> None:
     edit = Edit(plan())
     edit.divide({0: 2})
