@@ -1,6 +1,6 @@
 """The stages of the lowering: what is decided of a plan, and what each stage adds to the one before it.
 
-    Planned       the plan, the cluster, and what the program is for
+    Planned       the rewritten plan, the cluster, and what the program is for
     Placed        where each operator runs, and how its own indices cut it
     Summed        the partial sums that linear operators carry on
     Sharded       all splits of each operator
@@ -60,7 +60,7 @@ class Held(Record):
 
 
 class Planned(Record):
-    """A plan to lower. Parameters `held` by a program that has the weights already stay as they are. If `trains` is
+    """A rewritten plan. Parameters `held` by a program that has the weights already stay as they are. If `trains` is
     false, nothing has a gradient and no weight changes. Communication is chosen for the links of the `cluster`, by
     default for processes of one machine."""
 
