@@ -17,7 +17,6 @@ from ssdsl.cli.commands.compile import compile_
 from ssdsl.cli.commands.diff import diff
 from ssdsl.cli.commands.explain import explain
 from ssdsl.cli.commands.fmt import fmt
-from ssdsl.cli.commands.launch import launch
 from ssdsl.cli.commands.profile import profile
 from ssdsl.cli.commands.prove import prove
 from ssdsl.cli.commands.repl import repl
@@ -54,7 +53,7 @@ def _main(
 
 
 Commands = tuple[Callable[..., None], ...]
-WITH_MODEL: Commands = (run, verify, check, prove, show, compile_, launch, repl, simulate)
+WITH_MODEL: Commands = (run, verify, check, prove, show, compile_, repl, simulate)
 WITH_MODEL += (profile, diff, sweep, search, capture)
 WITHOUT_MODEL: Commands = (cache, models, plans, explain, fmt)
 for command in WITH_MODEL:

@@ -28,7 +28,6 @@ class FileMark(StrEnum):
     COSTS = r'\A\{\s*"(?:unit|profile)"'
     TRACE = r'\A\{"traceEvents": \['
     PAGE = "default-src 'none'; style-src 'unsafe-inline'"
-    JOB = r'(?m)^(?:# |""")\d+ processes, \d+ (?:on|in) each|\Atorchrun |\A# on each of \d+ nodes'
     CLUSTER = "ssdsl clusters measure"
 
 

@@ -22,7 +22,7 @@ class GraphWithoutModel(Diagnostic):
 
     A graph describes what a model computes, but has neither its module nor the numbers of its weights. `check`,
     `prove`, `simulate`, `show`, `search`, `sweep`, `diff` and `repl` take a graph, and `compile` makes a program of it
-    that can be read but not run; `run`, `launch`, `verify` and `profile` need the model.
+    that can be read but not run; `run`, `verify` and `profile` need the model.
     """
 
     code = "E0320"

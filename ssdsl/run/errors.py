@@ -115,42 +115,6 @@ class NodesMisfit(Diagnostic):
         return cls(span, needed, nodes, found, f"start {fitting} nodes of {needed // fitting}")
 
 
-class JobMisfit(Diagnostic):
-    """A job starts equally many processes on each of its nodes, and their total is not the program's number of
-    processes.
-
-    A plan has one process for each device of its meshes. The cluster's file or `--gpus-per-node` gives the number of
-    devices on a node; without both it is 8, or all devices if there are fewer.
-    """
-
-    code = "E0517"
-    title = "the program has {processes} processes: {split} do not fit"
-    note = "{reason}"
-    help = "ask for {change}, or change the meshes with --set"
-    processes: int
-    split: str
-    reason: str
-    change: str
-
-    @classmethod
-    def of(cls, processes: int, nodes: int | None, per_node: int, most: int, reason: str) -> "JobMisfit":
-        """The diagnostic with the fullest nodes that fit."""
-        each = next(n for n in range(min(most, processes), 0, -1) if processes % n == 0)
-        split = f"{nodes} nodes of {per_node}" if nodes is not None else f"nodes of {per_node}"
-        change = f"--nodes {processes // each} --gpus-per-node {each}"
-        return cls(None, processes, split, reason, change)
-
-
-class NotAProgram(Diagnostic):
-    """`ssdsl launch` takes a plan with its model, the folder of a compiled program, or a Python script."""
-
-    code = "E0518"
-    title = "`{target}` {fact}"
-    target: str
-    fact: str
-    change: str
-
-
 class FolderInUse(Diagnostic):
     """The folder for the program holds other files. Only an empty folder or an earlier program is replaced."""
 
@@ -304,18 +268,6 @@ class RunStopped(Diagnostic):
     done: int
     steps: int
     folder: str
-
-
-class RequeueSavesNothing(Diagnostic):
-    """A job that a scheduler stops and starts again would begin anew: its program is not told to save.
-
-    With `--requeue` a job is stopped before its time is over, saves its step, and is queued again. The program goes on
-    from what it has saved to `--save`.
-    """
-
-    code = "E0520"
-    title = "the job would begin anew each time: its program saves nothing"
-    help = "say where, on a disk that all nodes see: `-- --save DIR --save-every N` at the end of the command"
 
 
 class NothingCompared(Diagnostic):

@@ -31,7 +31,6 @@ CALLS = {
     "search": f"search data_parallel {OWN} --devices 1..4 --html search.html --out found.ssp",
     "repl": f"repl mine.ssp {OWN}",
     "compile": f"compile mine.ssp {OWN} --meta --out program",
-    "launch": f"launch mine.ssp {OWN} --slurm",
     "capture": f"capture {OWN.partition(' ')[2]} --out net.graph",
     "cache": "cache",
     "models": "models",

@@ -399,8 +399,6 @@ def test_a_page_is_refused_before_the_capture(
         "simulate data_parallel -m {model} --trace {file}",
         "sweep data_parallel -m {model} --set D=1,2 --html {file}",
         "search data_parallel -m {model} -o {file} --tries 3",
-        *(f"launch data.py --{form} --nodes 2 -o {{file}}" for form in ("slurm", "kubernetes", "ray", "torchrun")),
-        "launch data.py --torchrun -o {file}",
     ],
 )
 def test_a_command_replaces_what_it_has_written(
@@ -471,12 +469,6 @@ def test_compile_replaces_only_programs(here: Callable[..., Done], model: str, t
     assert done.returncode == 1 and "E0507" in done.stderr and source.exists()
     done = here(*words, str(source / "sub"))
     assert done.returncode == 1 and "sub`: not a directory" in done.stderr and "E0508" in done.stderr
-
-
-def test_launch_writes_the_program_of_the_evaluation_too(here: Callable[..., Done], model: str, tmp_path: Path) -> None:
-    done = here("launch", "data_parallel", "--model", model, "--slurm", "--program", str(tmp_path / "program"))
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "program" / "evaluate" / "program.json").exists()
 
 
 def test_a_search_refuses_a_folder_for_its_program_at_once(

@@ -140,12 +140,6 @@ def test_what_is_wrong_is_said(code: str, folder: Path, golden: Callable[[Path, 
     golden(ERRORS / f"{code}.err", done.stderr)
 
 
-def test_no_job_is_written_for_a_graph(folder: Path) -> None:
-    done = ssdsl("launch", "plan.ssp", "--model", "net.graph", "--slurm", folder=folder)
-    assert done.returncode == 1 and "E0320" in done.stderr and not done.stdout
-    assert not (folder / "plan-program").exists()
-
-
 OWN_OPERATOR = """\
 import ssdsl
 import torch

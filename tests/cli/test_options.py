@@ -125,9 +125,6 @@ CALLS = {
     **{f"show {view}": f"show p.ssp {view} {HALF}" for view in ViewName},
     "show tasks": f"show p.ssp tasks {HALF} --set M=32",  # an order of which the middle is left out
     "compile": f"compile p.ssp {OWN} --out program",
-    "launch": f"launch p.ssp {OWN} --slurm --nodes 2",
-    "launch kubernetes": f"launch p.ssp {OWN} --kubernetes",
-    "launch script": "launch data.py --slurm --nodes 2 --gpus-per-node 2",
     "repl": f"repl p.ssp {OWN}",
     "simulate": f"simulate p.ssp {HALF}",
     "profile": f"profile p.ssp {OWN} --out new.json",
@@ -208,22 +205,6 @@ VALUES = {
     "--role": "--role nobody",
     "--output": "--output nothing",
     "--print-after": "--print-after nothing",
-    "--slurm": "--slurm",
-    "--kubernetes": "--kubernetes",
-    "--ray": "--ray",
-    "--torchrun": "--torchrun",
-    "--program": "--program elsewhere",
-    "--nodes": "--nodes 4",
-    "--gpus-per-node": "--gpus-per-node 1",
-    "--name": "--name another",
-    "--time": "--time 7:00:00",
-    "--partition": "--partition another",
-    "--account": "--account another",
-    "--image": "--image another",
-    "--claim": "--claim another",
-    "--folder": "--folder another",
-    "--port": "--port 29507",
-    "--requeue": "--requeue",
     "--check": "--check",
     "--optim": "--optim",
     "--shard-size": "--shard-size 0.001",
@@ -235,17 +216,11 @@ OTHERWISE = {  # where that is what the call says already, or needs more beside 
     ("diff", "--and"): "--and D=4",
     ("sweep", "--set"): "--set T=8",
     ("search", "--out"): "--out found.ssp",
-    ("launch", "--device"): "--device cpu",
-    ("launch kubernetes", "--device"): "--device cpu",
-    ("launch script", "--device"): "--device cpu",
 }
-AS_IT_IS = {  # and these change nothing: dimensions are the model's, and these calls name their scheduler
+AS_IT_IS = {  # and these change nothing: dimensions are the model's
     ("show dims", "--set"),
     ("show graph", "--set"),
     ("search", "--orders"),  # of a plan without a pipeline
-    ("launch", "--slurm"),
-    ("launch script", "--slurm"),
-    ("launch kubernetes", "--kubernetes"),
 }
 MEASURED = Measurement("a processor", 2, 1 << 33, 1e11, 1e11, 1e10, 1e-6, 1e-5, 1e9, 1e-5, 1e9, "2", date(2026, 1, 1))
 
