@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 COPIED = (
-    *("ssdsl", "grammar", "stdlib", "tests/preloaded"),
+    *("ssdsl", "grammar", "stdlib", "examples/models", "tests/preloaded"),
     *("tests/conftest.py", "tests/plan/conftest.py", "tests/models/tiny.py", "tests/model/rule_cases.py"),
 )
 COMMIT = re.compile(r"<!-- commit: (\w+) -->\n```diff\n(.*?)```", re.DOTALL)

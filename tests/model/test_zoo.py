@@ -24,8 +24,8 @@ from ssdsl.model.zoo.nets.alphafold2 import AlphaFold2Net, EvoformerBlock
 from ssdsl.model.zoo.nets.argus import Codebook, projected, sampled_plane
 from ssdsl.model.zoo.nets.ga_planes import sampled
 from ssdsl.model.zoo.nets.moe_gpt import Mixture
-from ssdsl.model.zoo.resnet import WIDE
 from ssdsl.model.zoo.unet3d import Unet3d
+from ssdsl.model.zoo.wide_resnet import SIZES as WIDE
 from ssdsl.record import replace
 from tests.captured import captured
 
@@ -127,8 +127,10 @@ def test_mixtures_have_the_billions_of_their_names() -> None:
 
 @pytest.mark.slow
 def test_parameters_are_counted(golden: Callable[[Path, str], None]) -> None:
-    counted = {f"{name}:{label}": _count(size) for name, family in ZOO.items() for label, size in family.sizes.items()}
-    golden(Path(zoo.__file__).parent / "parameters.json", json.dumps(counted, indent=0) + "\n")
+    counted = {f"{name}:{label}": size for name, family in ZOO.items() for label, size in family.sizes.items()}
+    for folder, is_example in ((Path(zoo.__file__).parent, False), (zoo.EXAMPLES, True)):
+        here = {n: _count(size) for n, size in counted.items() if is_example != isinstance(size, ConfigSize)}
+        golden(folder / "parameters.json", json.dumps(here, indent=0) + "\n")
 
 
 def _count(size: ModelSize) -> int:

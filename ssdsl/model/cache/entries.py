@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ssdsl.lang.assets import PACKAGE, cache_folder
+from ssdsl.lang.assets import PACKAGE, assets_folder, cache_folder
 from ssdsl.lang.save import put_whole
 from ssdsl.model.cache.sources import Sources
 from ssdsl.model.graph import Graph
@@ -128,9 +128,8 @@ def _versions() -> dict[str, str]:
     changes without a version."""
     packages = (name for p in sys.path if os.path.isdir(p or ".") for name in os.listdir(p or "."))
     known = sorted(name for name in packages if name.endswith((".dist-info", ".egg-info")))
-    own = [
-        (str(p), p.stat().st_mtime_ns) for part in ("model", "runtime") for p in sorted((PACKAGE / part).rglob("*.py"))
-    ]
+    folders = (PACKAGE / "model", PACKAGE / "runtime", assets_folder("examples") / "models")
+    own = [(str(p), p.stat().st_mtime_ns) for folder in folders for p in sorted(folder.rglob("*.py"))]
     return {
         "python": f"{sys.version} -{'O' * sys.flags.optimize}",  # without assertions
         "packages": hashlib.sha256("\n".join(known).encode()).hexdigest(),

@@ -21,7 +21,6 @@ from ssdsl.text.source import Source, Span
 TORCH = str(Path(torch.__file__).parent)
 PACKAGE = Path(__file__).parent.parent.parent
 OURS = tuple(str(PACKAGE / part) for part in ("model", "runtime", "run"))
-NETS = str(PACKAGE / "model" / "zoo" / "nets")  # the zoo's own modules are models as a user's are
 
 
 class Place(Record):
@@ -69,7 +68,7 @@ def own_span(place: Place | None) -> Span | None:
 
 def is_ours(file: str) -> bool:
     """Whether a file is a part of the machinery that loads, captures and runs models."""
-    return file.startswith(OURS) and not file.startswith(NETS)
+    return file.startswith(OURS)
 
 
 def running(paths: dict[int, str], direct: bool = False) -> Place | None:

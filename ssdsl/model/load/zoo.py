@@ -21,7 +21,7 @@ from ssdsl.model.load.spec import (
     unknown_option,
 )
 from ssdsl.model.load.unmaterialised import made
-from ssdsl.model.zoo import ZOO
+from ssdsl.model.zoo import EXAMPLES, ZOO
 from ssdsl.model.zoo.family import ConfigSize, ModelFamily, ModelSize
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.diagnostic import PlanError
@@ -84,9 +84,15 @@ def _unknown_model(spec: ModelSpec) -> UnknownModel:
     if name.text.endswith(".py"):
         function = spec.words[0].text.partition(":")[0] if spec.words else "function"
         hint = f"one function follows the file: `{name.text}:{function}`"
-        return UnknownModel(Span(spec.source, 0, len(spec.source.text)), hint, spec.source.text, ", ".join(ZOO))
+        return UnknownModel(Span(spec.source, 0, len(spec.source.text)), hint, spec.source.text, _known())
     hint = suggest(name.text, ZOO) or suggest(f"hf:{name.text}", _of_transformers(name.text))
-    return UnknownModel(name.span(), hint, name.text, ", ".join(ZOO))
+    return UnknownModel(name.span(), hint, name.text, _known())
+
+
+def _known() -> str:
+    """The names of the zoo, and what to do where an installation lacks those of `examples`."""
+    lacking = f"; those of papers are files of `examples/models` in the source of ssdsl: copy them to {EXAMPLES}"
+    return ", ".join(ZOO) + ("" if EXAMPLES.is_dir() else lacking)
 
 
 def _of_transformers(name: str) -> list[str]:

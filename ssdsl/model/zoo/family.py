@@ -23,9 +23,9 @@ MULTIPLES = "batch:statistics hidden:heads heads:keys image:patch msa:head pair:
 class ModelSize:
     """The numbers of a model. A model of our own has a subclass, a frozen dataclass with a field for each number.
 
-    `NET` is the class of its module in `zoo/nets`, which also makes batches: `example`. `SUMMARY` has the most
-    important numbers in words, for a table. `AXES` names axes of its inputs, where convention (`load/batch.py`) does
-    not.
+    `NET` is the class of its module in `examples/models/nets`, which also makes batches: `example`. `SUMMARY` has the
+    most important numbers in words, for a table. `AXES` names axes of its inputs, where convention (`load/batch.py`)
+    does not.
     """
 
     NET: ClassVar[str] = ""

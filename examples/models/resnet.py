@@ -5,11 +5,6 @@ In a block of three convolutions the 3 x 3 has the stride, not the first 1 x 1 a
 
 `50x8` to `152x8` are 8 times as wide in all layers, as RaNNC trains them (Tanaka et al. 2021, arXiv 2103.16063); BiT
 has the widths (Kolesnikov et al. 2019, arXiv 1912.11370). The largest has the paper's 3.7 billion parameters.
-
-Wide-ResNet is the one of Alpa (Zheng et al. 2022, arXiv 2201.12023, and `benchmark/alpa/suite_wresnet.py` of its code):
-only the 3 x 3 convolution of a block is wider, by `factor`; there are 1024 classes and 1536 images. Sizes have the
-names of Alpa's table. The layers have 0.254, 0.495, 1.006, 1.965, 4.001, 6.728 (named 6.8b) and 12.633 billion
-parameters.
 """
 
 from collections.abc import Iterator
@@ -90,20 +85,4 @@ SIZES = {
     **{f"{name}x8": Resnet(d, 8 * 64, 224, classes=1000, batch=256, block="bottleneck") for name, d in DEPTHS.items()},
 }
 
-
-def _wide(layers: str, width: int, factor: int) -> Resnet:
-    return Resnet(DEPTHS[layers], width, image=224, classes=1024, batch=1536, block="bottleneck", factor=factor)
-
-
-WIDE = {
-    "tiny": Resnet((1, 1), width=8, image=32, classes=16, batch=8, block="bottleneck", factor=2),
-    "250m": _wide("50", 160, 2),
-    "500m": _wide("50", 224, 2),
-    "1b": _wide("50", 320, 2),
-    "2b": _wide("50", 448, 2),
-    "4b": _wide("50", 640, 2),
-    "6.8b": _wide("50", 320, 16),
-    "13b": _wide("101", 320, 16),
-}
 FAMILY = ModelFamily("ResNet, image classification", SIZES)
-WIDE_FAMILY = ModelFamily("Wide-ResNet, image classification", WIDE)
