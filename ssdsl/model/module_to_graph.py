@@ -26,7 +26,6 @@ from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
 from ssdsl.model.rewrite.linear_scans import linear_scans
 from ssdsl.model.rewrite.masks import simplify_masks
 from ssdsl.model.rewrite.normalise import normalise
-from ssdsl.model.rewrite.routing import leave_unsorted
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
@@ -41,7 +40,7 @@ def capture(model: Model) -> Graph:
     captured = capture_calls(model)
     check_lookups(captured)
     drawn = explicit_draws(captured, model.generator)
-    calls = without_unread(expand_last(simplify_masks(linear_scans(leave_unsorted(normalise(drawn))))))
+    calls = without_unread(expand_last(simplify_masks(linear_scans(normalise(drawn)))))
     calls = discover(calls, stages(calls)[0])
     constant, data = stages(calls)  # experiments may add calls
     calls = copy_known(calls, constant | data)
@@ -155,6 +154,8 @@ class _Builder:
         slot, there = letters[name], {letter for letter, _, _ in numbers}
         is_constant = self.stages.get(call.name) is Stage.CONSTANT
         whole = "it is part of a constant" if is_constant else f"`{call.kind}` needs all of it at once"
+        if not is_constant and (instead := row(call).instead):
+            whole += f", `{instead}` does not"
         fixed = whole if slot.letter.fixed else ""
         for other in letters.values():
             reads = other.letter.window is not None and other.letter.window.of == name

@@ -68,10 +68,22 @@ def read_twice() -> Given:
     return _given(ReadTwice())
 
 
-def routed() -> Given:
-    from tests.model.rewrite.test_routing import ROWS, WIDTH, Single  # it needs transformers
+class Routed(nn.Module):
+    """Each row goes to one of three experts."""
 
-    return Single(), {"x": torch.randn(ROWS, WIDTH)}, {"x": ("batch", "feature")}
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(4, 3)
+        self.weight, self.bias = nn.Parameter(torch.randn(3, 4, 4)), nn.Parameter(torch.randn(3, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        score, expert = self.gate(x).softmax(-1).max(-1)
+        rows = torch.ops.ssdsl.routed_mm(x, self.weight, expert)
+        return ((rows + self.bias[expert]).relu() * score[:, None]).square().mean()
+
+
+def routed() -> Given:
+    return Routed(), {"x": torch.randn(6, 4)}, {"x": ("batch", "feature")}
 
 
 class Space(nn.Module):

@@ -3,7 +3,6 @@
 One of each kind for each plan here; `SSDSL_MUTANTS=2` takes two, as `make test-all` does, `all` takes all of them.
 """
 
-import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -49,9 +48,8 @@ OTHERS = [  # plans of these tests for models of their own
     ("told", f"{HERE / 'models.py'}:told"),
     ("borders", f"{HERE.parent / 'ir' / 'models.py'}:borders"),
     ("rolled", f"{HERE.parent / 'ir' / 'models.py'}:rolled"),
+    ("routed", f"{HERE / 'models.py'}:routed"),
 ]
-if importlib.util.find_spec("transformers"):
-    OTHERS.append(("routed", f"{HERE / 'models.py'}:routed"))
 
 PROGRAMS: tuple[tuple[str, dict[str, int]], ...] = (
     ("megatron", {"D": 2}),

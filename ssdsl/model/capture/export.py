@@ -39,6 +39,7 @@ from ssdsl.model.checks.side_effects import SideEffects, recording
 from ssdsl.model.evaluation_errors import missing_output
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import Found, NoLoss, NoSuchOutput
+from ssdsl.model.rewrite.experts_by_rows import experts_by_rows
 from ssdsl.model.rewrite.masked_attention import NotOnAll, attention_as_operators
 from ssdsl.record import Record
 from ssdsl.runtime.program.returned import Leaf
@@ -71,7 +72,13 @@ class LossOf(torch.nn.Module):
     def forward(self, *batch: torch.Tensor) -> Any:
         before = snapshot(self.module)
         self.constants.find(self.module)
-        with attention_as_operators(), recording(self.effects), answering(self.constants), Selecting(self.constants):
+        with (
+            attention_as_operators(),
+            experts_by_rows(),
+            recording(self.effects),
+            answering(self.constants),
+            Selecting(self.constants),
+        ):
             loss, found = self._results(dict(zip(self.model.batches[0], batch, strict=True)))
         self.effects.compare(before, self.module)
         self.effects.returned = found.leaves

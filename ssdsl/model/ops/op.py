@@ -152,6 +152,7 @@ class Op(Record):
     - `chained`: two operators in one call; their backward makes a gradient between them as large as the first operand.
     - `contraction`: a sum of products; `projects`: one that applies weights to an activation.
     - `regroups`: only moves elements; `stops_gradient`: its results have no gradient.
+    - `instead`: what a model may call in its place, if nothing splits the operator.
     - `text`: the call in a program, by default `aten.relu.default(...)`: `F.linear` calls a function, `.sum` a method,
       `+` stands between two operands, and braces hold arguments by their parameters.
     - `module`: the Python module that defines the operator, which a program imports.
@@ -177,6 +178,7 @@ class Op(Record):
     projects: bool = False
     regroups: bool = False
     stops_gradient: bool = False
+    instead: str = ""
     text: Text | None = None
     module: str = ""
 

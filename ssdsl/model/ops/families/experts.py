@@ -1,8 +1,7 @@
 """The rows of products of a mixture's experts: activations sorted by expert, or activations that name their expert.
 
-Sorted ones cannot be split, as the place where one expert's activations end depends on all of them. `routing.py` turns
-them into ones that name their expert, `ssdsl::routed_mm`, which may be split in any way: by rows, by experts (like a
-vocabulary), inside an expert.
+Sorted ones cannot be split, as the place where one expert's activations end depends on all of them. Those that name
+their expert, `ssdsl::routed_mm`, may be split in any way: by rows, by experts (like a vocabulary), inside an expert.
 """
 
 import math
@@ -24,6 +23,9 @@ PARAMETERS = {  # of ssdsl's own operators on rows
 TARGETS = {name: target(f"ssdsl::{name}", parameters) for name, parameters in PARAMETERS.items()}
 
 
+ROUTED = "torch.ops.ssdsl.routed_mm"
+
+
 def _flops(call: TypedCall) -> int:
     """FLOPs where each row is multiplied by the matrix of one expert."""
     rows, weights = call.shapes[:2]
@@ -38,13 +40,15 @@ def places_saves(reader: Reader) -> Saved:
 
 
 OPS = (
-    Op("aten::_grouped_mm", all_whole, contraction=True, flops=_flops),  # its sizes are multiples of 16 bytes
+    # sizes of `_grouped_mm` are multiples of 16 bytes
+    Op("aten::_grouped_mm", all_whole, contraction=True, flops=_flops, instead=ROUTED),
     Op(
         "transformers::grouped_mm_fallback",
         "rows! in, experts! in out, experts! -> rows! out",
         contraction=True,
         flops=_flops,
         projects=True,
+        instead=ROUTED,
         module="transformers.integrations.moe",
     ),
     Op(
