@@ -31,8 +31,8 @@ _NAMES = {
     "kernels.experts": "combine count_rows dispatch expert_mm routed_mm",
     "step.runner": "Output block",
     "step.split_backward": "checkpoint_halves halves",
-    "kernels.windows": "Part adaptive_avg_pool_part adaptive_max_pool_part avg_pool_part cat_part conv_part "
-    "conv_transpose_part max_pool_part max_pool_with_indices_part pad_part roll_part slice_part",
+    "kernels.windows": "Part avg_pool_part cat_part conv_part conv_transpose_part max_pool_part "
+    "max_pool_with_indices_part pad_part roll_part slice_part",
     "ranks.world": "group",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

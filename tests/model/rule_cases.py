@@ -492,9 +492,12 @@ def convolutions(p: Probe) -> Results:
 def images(p: Probe) -> Results:
     x, y, z = p.weight(2, 4, 8), p.weight(2, 4, 8, 8), p.weight(2, 2, 4, 4, 4)
     return [
-        *(f(x, 2) for f in (F.max_pool1d, F.avg_pool1d, F.adaptive_avg_pool1d, F.adaptive_max_pool1d)),
-        *(f(y, 2) for f in (F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d, F.adaptive_max_pool2d)),
-        *(f(z, 2) for f in (F.max_pool3d, F.avg_pool3d, F.adaptive_avg_pool3d, F.adaptive_max_pool3d)),
+        *(f(x, 2) for f in (F.max_pool1d, F.avg_pool1d)),
+        *(f(y, 2) for f in (F.max_pool2d, F.avg_pool2d)),
+        *(f(z, 2) for f in (F.max_pool3d, F.avg_pool3d)),
+        *(f(x, n) for n in (2, 3) for f in (F.adaptive_avg_pool1d, F.adaptive_max_pool1d)),
+        *(f(y, n) for n in (2, 3) for f in (F.adaptive_avg_pool2d, F.adaptive_max_pool2d)),
+        *(f(z, n) for n in (2, 3) for f in (F.adaptive_avg_pool3d, F.adaptive_max_pool3d)),
         F.max_pool2d(y, 2, return_indices=True)[0],
         F.max_pool2d(p.weight(4, 8, 8), 3, 2, 1),
         F.max_pool3d(z, 2, return_indices=True)[0],

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.graph import Graph, Stage
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
@@ -305,3 +306,41 @@ def test_flops_are_those_of_pytorch(spec: str) -> None:
 def test_an_input_and_a_weight_of_one_name() -> None:
     with pytest.raises(PlanError, match="E0330"):
         capture(load(str(Path(__file__).parent.parent / "models" / "root_names.py") + ":same_name"))
+
+
+class Pooled(nn.Module):
+    """Adaptive pooling of a line, a plane and a volume of eight positions each way."""
+
+    def __init__(self, results: int) -> None:
+        super().__init__()
+        self.results, self.scale = results, nn.Parameter(torch.ones(()))
+
+    def forward(self, line: torch.Tensor, plane: torch.Tensor, volume: torch.Tensor) -> torch.Tensor:
+        means, maxima = (
+            (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d),
+            (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d),
+        )
+        given = [x * self.scale for x in (line, plane, volume)]
+        total = sum(
+            f(x, self.results).square().mean() for f, x in zip((*means, *maxima), (*given, *given), strict=True)
+        )
+        places = [f(x, self.results, return_indices=True)[1] for f, x in zip(maxima, given, strict=True)]
+        return total + sum((y * x.mean()).mean() for x, y in zip(given, places, strict=True))
+
+
+@pytest.mark.parametrize(("results", "is_equal"), [(4, True), (3, False)])
+def test_adaptive_pooling_with_equal_windows_is_pooling(results: int, is_equal: bool) -> None:
+    torch.manual_seed(0)
+    names = ("line", "plane", "volume")
+    inputs = {name: torch.randn(2, 3, *[8] * rank) for rank, name in enumerate(names, start=1)}
+    space = ("depth", "height", "width")
+    axes = {name: ("batch", "channels", *space[-rank:]) for rank, name in enumerate(names, start=1)}
+    model = Model("pooled", Pooled(results), (inputs,), axes)
+    graph = capture(model)
+    check_capture(model, graph)
+    pools = [o for o in graph.operators if "pool" in o.kind]
+    assert len(pools) == 9
+    for pool in pools:
+        assert pool.kind.startswith("adaptive") != is_equal
+        (last,) = pool.outputs[0].axes[-1]
+        assert (not pool.dims[last].fixed) == is_equal

@@ -174,14 +174,6 @@ def _mean(draw: random.Random, space: int, sizes: list[int], channels: int) -> t
     return f"avg_pool{space}d", arguments, {}
 
 
-def _adaptive(name: str) -> Callable[..., Any]:
-    def drawn(draw: random.Random, space: int, sizes: list[int], channels: int) -> tuple[str, Arguments, Any]:
-        even = [draw.choice([k for k in range(1, n + 1) if n % k == 0]) for n in sizes]
-        return name.format(space), [Ref("x"), draw.choice((even, [draw.randint(1, n + 2) for n in sizes]))], {}
-
-    return drawn
-
-
 def _resampled(draw: random.Random, space: int, sizes: list[int]) -> tuple[Any, Any]:
     factors = draw.choice(
         ([2.0] * space, [float(draw.randint(1, 4)) for _ in sizes], [draw.uniform(0.4, 3) for _ in sizes])
@@ -221,8 +213,6 @@ KINDS: dict[str, Callable[..., tuple[str, Arguments, dict[str, torch.Tensor]]]] 
     "max_pool": _maximum("max_pool{}d"),
     "max_pool_with_indices": _maximum("max_pool{}d_with_indices"),
     "avg_pool": _mean,
-    "adaptive_avg_pool": _adaptive("adaptive_avg_pool{}d"),
-    "adaptive_max_pool": _adaptive("adaptive_max_pool{}d"),
     "upsample_nearest": _nearest,
     "upsample_linear": _linear,
     "pad": _padded,

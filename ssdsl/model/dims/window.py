@@ -103,20 +103,6 @@ class Rolled(Record):
         return around(self.runs(start, end))
 
 
-class Adaptive(Record):
-    """Adaptive pooling: result k reads k * size / results .. (k + 1) * size / results, rounded outwards.
-
-    >>> Adaptive(13, 4).needs(1, 2)
-    (3, 7)
-    """
-
-    size: int
-    results: int
-
-    def needs(self, start: int, end: int) -> Run:
-        return start * self.size // self.results, -(-end * self.size // self.results)
-
-
 class Band(Record):
     """The positions around the results' own: the keys that queries see, of which query i has its own at position i.
 

@@ -49,9 +49,30 @@ def _mean(x: Tensor, dim: Any = None, keepdim: bool = False, **dtype: Any) -> An
     return total / (x.numel() // max(1, total.numel()))
 
 
-def _pool_to_one(x: Tensor, sizes: Any) -> Any:
-    """Adaptive average pooling to size one is the mean over the pooled axes."""
-    return _mean(x, tuple(range(-len(sizes), 0)), True) if all(n == 1 for n in sizes) else NotImplemented
+def _adaptive_mean(x: Tensor, sizes: Any) -> Any:
+    """Adaptive average pooling to size one is the mean over the pooled axes, with equal windows average pooling."""
+    if all(n == 1 for n in sizes):
+        return _mean(x, tuple(range(-len(sizes), 0)), True)
+    pools = (aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default)
+    kernel = _equal_windows(x, sizes)
+    return NotImplemented if kernel is None else pools[len(sizes) - 1](x, kernel)
+
+
+def _adaptive_maximum(x: Tensor, sizes: Any) -> Any:
+    """Adaptive max pooling with equal windows is max pooling. A line is a plane of one row."""
+    if (kernel := _equal_windows(x, sizes)) is None:
+        return NotImplemented
+    if len(sizes) == 1:
+        most, at = aten.max_pool2d_with_indices.default(x.unsqueeze(-2), [1, *kernel])
+        return most.squeeze(-2), at.squeeze(-2)
+    pools = (aten.max_pool2d_with_indices.default, aten.max_pool3d_with_indices.default)
+    return pools[len(sizes) - 2](x, kernel)
+
+
+def _equal_windows(x: Tensor, sizes: Any) -> list[int] | None:
+    """The window of a result along each pooled axis; None if they are unequal."""
+    pairs = [*zip(x.shape[-len(sizes) :], sizes, strict=True)]
+    return None if any(n % results for n, results in pairs) else [n // results for n, results in pairs]
 
 
 def _embedding(weight: Tensor, ids: Tensor, padding: int = -1, by_frequency: bool = False, sparse: bool = False) -> Any:
@@ -139,7 +160,8 @@ def _slice(x: Tensor, dim: int = 0, start: int | None = None, end: int | None = 
 RULES: dict[str, Rule] = {
     "slice": _slice,
     "mean": _mean,
-    **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"), _pool_to_one),
+    **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"), _adaptive_mean),
+    **dict.fromkeys(("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"), _adaptive_maximum),
     "embedding": _embedding,
     "copy": _copy,
     "repeat": _repeat,

@@ -27,8 +27,6 @@ PARTS = {
     "max_pool": "max_pool_part",
     "max_pool_with_indices": "max_pool_with_indices_part",
     "avg_pool": "avg_pool_part",
-    "adaptive_avg_pool": "adaptive_avg_pool_part",
-    "adaptive_max_pool": "adaptive_max_pool_part",
     "upsample_nearest": "nearest_part",
     "upsample_linear": "linear_part",
     "upsample_bilinear": "linear_part",
@@ -159,8 +157,6 @@ def _reads(operator: Operator, number: int) -> Reads:
         if kind == "upsample_nearest":
             return _copied(size, results, factors and factors[at])
         return _between(size, results, bool(arguments.get("align_corners")), factors and factors[at])
-    if kind.startswith("adaptive"):
-        return _adaptive(size, results)
     stride, padding, step = (_of(arguments.get(name) or None, at, default) for name, default in SLIDING.items())
     if kind.startswith("conv"):
         kernel = 1
@@ -256,16 +252,6 @@ def _spread(size: int, results: int, kernel: int, stride: int, dilation: int, be
         if 0 <= (p := k * stride - before + t * dilation) < results:
             found[p].add(k)
     return tuple(map(frozenset, found))
-
-
-@lru_cache(maxsize=4096)
-def _adaptive(size: int, results: int) -> Reads:
-    """The reads of adaptive pooling: on a line of length `size`, position p is the run p .. p + 1, and result k is the
-    run k * size / results .. (k + 1) * size / results; it reads every position that this run overlaps."""
-    return tuple(
-        frozenset(p for p in range(size) if p * results < (k + 1) * size and (p + 1) * results > k * size)
-        for k in range(results)
-    )
 
 
 @lru_cache(maxsize=4096)

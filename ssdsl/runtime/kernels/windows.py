@@ -217,39 +217,6 @@ def avg_pool_part(
     return result
 
 
-def adaptive_avg_pool_part(
-    space: int, x: torch.Tensor, output_size: Sequence[int], parts: Sequence[Part]
-) -> torch.Tensor:
-    """Means of windows that cover the input."""
-    here, sizes, uneven = _adaptive(x, space, output_size, parts)
-    for part, results in ((here[at], sizes[at]) for at in uneven):
-        windows = _windows_of(part, results)
-        kept = _gathered(x, part.axis, windows)
-        longest = kept.shape[part.axis + 1]
-        shares = [[(k < b - a) / (b - a) for k in range(longest)] for a, b in windows]
-        weights = torch.tensor(shares, dtype=x.dtype, device=x.device)
-        x = (kept * weights.view(*weights.shape, *[1] * (x.dim() - 1 - part.axis))).sum(part.axis + 1)
-    pool = (aten.adaptive_avg_pool1d, aten.adaptive_avg_pool2d, aten.adaptive_avg_pool3d)[space - 1]
-    return pool(x, [part.end - part.start for part in here])  # type: ignore[no-any-return]
-
-
-def adaptive_max_pool_part(space: int, x: torch.Tensor, output_size: Sequence[int], parts: Sequence[Part]) -> Pair:
-    """Maxima of windows that cover the input, and their flat positions in the whole plane or volume."""
-    here, sizes, uneven = _adaptive(x, space, output_size, parts)
-    if not uneven:
-        pool = (aten.adaptive_max_pool1d, aten.adaptive_max_pool2d, aten.adaptive_max_pool3d)[space - 1]
-        result, indices = pool(x, [part.end - part.start for part in here])
-        return result, _in_whole(indices, x.shape[-space:], here, [0] * space)
-    shape = x.shape[-space:]
-    at = torch.arange(math.prod(shape), device=x.device).view(shape).expand(x.shape)
-    for part, results in reversed([*zip(here, sizes, strict=True)]):  # of equal elements the first in row-major order
-        windows = _windows_of(part, results)
-        x, which = _gathered(x, part.axis, windows).max(part.axis + 1, keepdim=True)
-        x, at = x.squeeze(part.axis + 1), _gathered(at, part.axis, windows).gather(part.axis + 1, which)
-        at = at.squeeze(part.axis + 1)
-    return x, _in_whole(at, shape, here, [0] * space)
-
-
 # -- windows -----------------------------------------------------------------------------------------------------------
 
 
@@ -323,29 +290,6 @@ def _everywhere(x: torch.Tensor, space: int, parts: Iterable[Part], results: Seq
     by_axis = {part.axis: part for part in parts}
     axes = range(x.dim() - space, x.dim())
     return [by_axis.get(k, Part(k, 0, n, 0, x.shape[k])) for k, n in zip(axes, results, strict=True)]
-
-
-def _adaptive(
-    x: torch.Tensor, space: int, output_size: Sequence[int], parts: Sequence[Part]
-) -> tuple[list[Part], list[int], list[int]]:
-    """The parts of all axes, the sizes of the whole results, and the split axes whose windows are unequal."""
-    sizes = _each(output_size, space)
-    here, split = _everywhere(x, space, parts, sizes), {part.axis for part in parts}
-    return here, sizes, [k for k, part in enumerate(here) if part.axis in split and part.size % sizes[k]]
-
-
-def _windows_of(part: Part, results: int) -> list[tuple[int, int]]:
-    """The windows of adaptive pooling, as positions in the part's input."""
-    starts_ends = ((k * part.size // results, -(-(k + 1) * part.size // results)) for k in range(part.start, part.end))
-    return [(start - part.first, end - part.first) for start, end in starts_ends]
-
-
-def _gathered(x: torch.Tensor, axis: int, windows: list[tuple[int, int]]) -> torch.Tensor:
-    """Axis [n] as windows [windows, longest]; shorter windows repeat their last position."""
-    longest = max(end - start for start, end in windows)
-    positions = torch.tensor([[min(start + k, end - 1) for k in range(longest)] for start, end in windows])
-    kept = x.index_select(axis, positions.flatten().to(x.device))
-    return kept.view(*x.shape[:axis], *positions.shape, *x.shape[axis + 1 :])
 
 
 def _in_whole(indices: torch.Tensor, shape: Sequence[int], parts: Sequence[Part], front: Sequence[int]) -> torch.Tensor:

@@ -17,7 +17,7 @@ from ssdsl.model.dims.signature import (
     whole,
     whole_axes,
 )
-from ssdsl.model.dims.window import Adaptive, Linear, Nearest, Sliding, Spread, Window
+from ssdsl.model.dims.window import Linear, Nearest, Sliding, Spread, Window
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.op import Op, PartKernel, Rule, call_of
 from ssdsl.model.ops.reader import Shape, TypedCall
@@ -121,14 +121,6 @@ def _pooling(rank: int) -> Rule:
         step = _tuple(call.argument("dilation"), rank) if call.call.kind.startswith("max") else (1,) * rank
         numbers = zip(call.shape[-rank:], stride, padding, kernel, step, strict=True)
         return _kept(call, [Sliding(*each) for each in numbers])
-
-    return rule
-
-
-def _adaptive(rank: int) -> Rule:
-    def rule(call: TypedCall) -> Signature:
-        sizes = zip(call.shape[-rank:], call.result[-rank:], strict=True)
-        return _kept(call, [Adaptive(size, results) for size, results in sizes])
 
     return rule
 
@@ -262,9 +254,8 @@ def _of_space(n: int) -> Iterator[Op]:
     if n > 1:
         yield Op(f"aten::max_pool{n}d_with_indices", _pooling(n), windows=call_of("max_pool_with_indices_part", most))
     yield Op(f"aten::avg_pool{n}d", _pooling(n), windows=call_of("avg_pool_part", mean))
-    for kind in ("avg", "max"):
-        part = call_of(f"adaptive_{kind}_pool_part", f"{n} self output_size parts")
-        yield Op(f"aten::adaptive_{kind}_pool{n}d", _adaptive(n), windows=part)
+    # with equal windows capture makes them the pooling above
+    yield from (Op(f"aten::adaptive_{kind}_pool{n}d", _whole_space(n)) for kind in ("avg", "max"))
     copied = call_of("nearest_part", f"{n} input output_size scale_factors parts")
     between = call_of("linear_part", f"{n} input output_size align_corners scale_factors parts")
     yield Op(f"aten::upsample_nearest{n}d", nearest, windows=copied)
