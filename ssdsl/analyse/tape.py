@@ -3,13 +3,13 @@
 For example `y = gelu(x)` and `z = linear(y, w)`, where `y` is recomputed. Forward leaves `x`. Backward reads it, makes
 `y` again, makes the gradient of `y` from that of `z`, drops both `y` and the gradient of `z`, and so on:
 
->>> def touch(kind: Kind, storage: str, size_bytes: int = 0) -> Touch:
+>>> def touch(kind: TouchKind, storage: str, size_bytes: int = 0) -> Touch:
 ...     return Touch(InstrPlace(0, 0), storage, kind, size_bytes)
 >>> backward = [
-...     touch(Kind.MAKE, "gradient of z", 4),
-...     touch(Kind.AGAIN, "y", 16), touch(Kind.READ, "x", 16), touch(Kind.MAKE, "gradient of y", 16),
-...     touch(Kind.DROP, "gradient of z"), touch(Kind.DROP, "y"),
-...     touch(Kind.MAKE, "gradient of x", 16), touch(Kind.DROP, "gradient of y"), touch(Kind.DROP, "x"),
+...     touch(TouchKind.MAKE, "gradient of z", 4),
+...     touch(TouchKind.AGAIN, "y", 16), touch(TouchKind.READ, "x", 16), touch(TouchKind.MAKE, "gradient of y", 16),
+...     touch(TouchKind.DROP, "gradient of z"), touch(TouchKind.DROP, "y"),
+...     touch(TouchKind.MAKE, "gradient of x", 16), touch(TouchKind.DROP, "gradient of y"), touch(TouchKind.DROP, "x"),
 ... ]
 >>> kept(backward), peak_bytes(backward, {"x": 16})
 ({'x': 16}, 36)
@@ -28,7 +28,7 @@ from ssdsl.record import Record
 Sizes = dict[str, int]  # bytes by storage
 
 
-class Kind(Enum):
+class TouchKind(Enum):
     """What a touch does with a storage."""
 
     READ = "read"  # of what forward has left
@@ -44,7 +44,7 @@ class Touch(NamedTuple):
 
     at: InstrPlace
     storage: str
-    kind: Kind
+    kind: TouchKind
     size_bytes: int = 0
 
 
@@ -60,21 +60,21 @@ class Tape(Record):
 
 def kept(touches: Iterable[Touch]) -> Sizes:
     """The storages that must be there when a backward begins: forward keeps them for it."""
-    return {t.storage: t.size_bytes for t in touches if t.kind is Kind.READ}
+    return {t.storage: t.size_bytes for t in touches if t.kind is TouchKind.READ}
 
 
 def made_again(touches: Iterable[Touch], there: Mapping[str, int]) -> dict[int, int]:
     """By section, the bytes that backward makes again for it, beside the storages that are `there`."""
     again: dict[int, Sizes] = {}
     for t in touches:
-        if t.kind is Kind.AGAIN and t.storage not in there:
+        if t.kind is TouchKind.AGAIN and t.storage not in there:
             again.setdefault(t.at.section, {})[t.storage] = t.size_bytes
     return {section: sum(sizes.values()) for section, sizes in again.items()}
 
 
 def peak_bytes(touches: Iterable[Touch], there: Mapping[str, int]) -> int:
     """The bytes by which memory grows at most, if these storages are `there` when the touches begin."""
-    live, read, drop = dict(there), Kind.READ, Kind.DROP
+    live, read, drop = dict(there), TouchKind.READ, TouchKind.DROP
     most = level = 0  # the peak so far, and the growth now
     for _, storage, kind, size_bytes in touches:
         if kind is drop:

@@ -11,6 +11,7 @@ from ssdsl.ir.text.program import ActionText, at_text, flat_lines, loss_text, me
 from ssdsl.ir.text.types import names_text, time_text
 from ssdsl.lower.stages import (
     Assembled,
+    Divided,
     Formed,
     Placed,
     Planned,
@@ -18,7 +19,6 @@ from ssdsl.lower.stages import (
     Scheduled,
     Segment,
     Segmented,
-    Sharded,
     Stored,
     Summed,
     Sunk,
@@ -63,7 +63,7 @@ def _operator(stage: Planned, operator: Operator) -> str:
     learning = stage.learning if isinstance(stage, Placed) else frozenset[str]()
     splits: tuple[OpSplit, ...] = ()
     if isinstance(stage, Summed):
-        splits = (stage.splits if isinstance(stage, Sharded) else stage.sums).get(operator.name, ())
+        splits = (stage.splits if isinstance(stage, Divided) else stage.sums).get(operator.name, ())
     sunk = sorted(stage.sunk.get(operator.name, ())) if isinstance(stage, Sunk) else ()
     learns = any(o.value in learning for o in operator.outputs)
     words = [

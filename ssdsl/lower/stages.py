@@ -3,13 +3,13 @@
     Planned       the rewritten plan, the cluster, and what the program is for
     Placed        where each operator runs, and how its own indices cut it
     Summed        the partial sums that linear operators carry on
-    Sharded       all splits of each operator
+    Divided       all splits of each operator
     Sunk          the gradients that stay partial sums on their way to weights
     Grouped       the function that each operator will be in
     TypedGraph    the types of all tensors, the kernels, and what autograd saves       checked by `check_typed`
     Segmented     the functions, as sequences of operators
     Stored        the parameters
-    Asked         what functions need of each other's values
+    Needed         what functions need of each other's values
     Answered      how these needs are met
     Provided      the prologues
     Assembled     the functions with their instructions, and the messages
@@ -21,7 +21,7 @@ pass is a function from one stage to the next, or from a stage to the same one w
 which facts it may read.
 
     >>> [stage.__name__ for stage in reversed(TypedGraph.__mro__[:6])]
-    ['Placed', 'Summed', 'Sharded', 'Sunk', 'Grouped', 'TypedGraph']
+    ['Placed', 'Summed', 'Divided', 'Sunk', 'Grouped', 'TypedGraph']
 """
 
 import itertools
@@ -122,13 +122,13 @@ class Summed(Placed, kw_only=True):
     sums: dict[str, tuple[Carried, ...]]
 
 
-class Sharded(Summed, kw_only=True):
+class Divided(Summed, kw_only=True):
     """`splits` are all splits of each operator: by its own indices, then of the sums that it carries on."""
 
     splits: dict[str, tuple[OpSplit, ...]]
 
 
-class Sunk(Sharded, kw_only=True):
+class Sunk(Divided, kw_only=True):
     """`sunk`: the axes and indices in time along which the gradients of an operator's outputs stay partial sums."""
 
     sunk: dict[str, frozenset[str]]
@@ -201,7 +201,7 @@ class Stored(Segmented, kw_only=True):
     params: tuple[Param, ...]
 
 
-class Asked(Stored, kw_only=True):
+class Needed(Stored, kw_only=True):
     """By operator, the asks for its operands and for its results that are written to buffers; by name, those for the
     outputs that a report reads."""
 
@@ -209,7 +209,7 @@ class Asked(Stored, kw_only=True):
     reported: dict[str, Ask]
 
 
-class Answered(Asked, kw_only=True):
+class Answered(Needed, kw_only=True):
     """How each ask is met."""
 
     converted: Converted

@@ -13,7 +13,7 @@ from ssdsl.ir.rows import counts_of, slots_of
 from ssdsl.ir.value import Name, Type, Var
 from ssdsl.lower.asks import Ask, Converted, Need, ValueVersions
 from ssdsl.lower.conversions.versions import ReadsBetween, Within
-from ssdsl.lower.stages import Answered, Asked, Placed, Segment, Stored, TypedOperand, TypedOperator, grown
+from ssdsl.lower.stages import Answered, Needed, Placed, Segment, Stored, TypedOperand, TypedOperator, grown
 from ssdsl.model.graph import Operator, Value
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
@@ -21,7 +21,7 @@ from ssdsl.text.diagnostic import PlanError
 # -- needs -------------------------------------------------------------------------------------------------------------
 
 
-def find_needs(lowering: Stored) -> Asked:
+def find_needs(lowering: Stored) -> Needed:
     """Adds `asks`: by operator, those for its operands and then for its results that are written to buffers; and
     `reported`: those for the outputs that are asked for by name."""
     found: dict[str, tuple[Ask, ...]] = {}
@@ -47,7 +47,7 @@ def find_needs(lowering: Stored) -> Asked:
         found[operator.name] = tuple(asks)
     last, outputs = (len(found), 0), lowering.graph.outputs
     reported = {name: Ask(v, lowering.makers[v], None, None, last) for name, v in outputs.items()}
-    return grown(lowering, Asked, asks=found, reported=reported)
+    return grown(lowering, Needed, asks=found, reported=reported)
 
 
 def _needs_of(typed: TypedOperator, learns: bool) -> Iterator[tuple[Need, Hashable]]:
@@ -109,7 +109,7 @@ def _beginning(source: Source, between: ReadsBetween | None, there: Within, need
 # -- all values --------------------------------------------------------------------------------------------------------
 
 
-def convert_values(lowering: Asked) -> Answered:
+def convert_values(lowering: Needed) -> Answered:
     """Adds `converted`. Raises PlanError for the first need in the order of the program that cannot be met."""
     return grown(lowering, Answered, converted=_Values(lowering).converted())
 
@@ -117,7 +117,7 @@ def convert_values(lowering: Asked) -> Answered:
 class _Values:
     """The values of a plan, and the answers for those that have been converted so far."""
 
-    def __init__(self, lowering: Asked) -> None:
+    def __init__(self, lowering: Needed) -> None:
         self.lowering, self.graph = lowering, lowering.graph
         numbers: dict[Hashable, int] = {}
         places = [(s.submesh.axes, lowering.links(s.submesh)) for s in lowering.segments]

@@ -25,7 +25,7 @@ from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Submesh
 from ssdsl.ir.value import Axis, Coordinate, Time, Type
 from ssdsl.lower.operators.coordinates import coordinate_of, operator_splits
 from ssdsl.lower.operators.operand_types import Axes, operand_shape, operand_types, place_in, waits_for_no_later
-from ssdsl.lower.stages import Placed, Sharded, Summed, Sunk, grown
+from ssdsl.lower.stages import Divided, Placed, Summed, Sunk, grown
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.rows import linear_with
 from ssdsl.plan.plan import Index, Plan
@@ -210,7 +210,7 @@ def _ordered_indices(plan: Plan) -> dict[str, frozenset[str]]:
 # -- gradients on their way to weights ---------------------------------------------------------------------------------
 
 
-def sink_grad_reductions(lowering: Sharded) -> Sunk:
+def sink_grad_reductions(lowering: Divided) -> Sunk:
     """Adds `sunk`: for each such operator, the axes and indices in time along which its outputs' gradients stay
     partial."""
     alone, moving = lowering.graph.alone, lowering.graph.tails.dispatched
@@ -228,7 +228,7 @@ def sink_grad_reductions(lowering: Sharded) -> Sunk:
     return grown(lowering, Sunk, sunk=sunk)
 
 
-def _partial(lowering: Sharded, user: Operator, producer: Operator, sunk: dict[str, frozenset[str]]) -> set[str]:
+def _partial(lowering: Divided, user: Operator, producer: Operator, sunk: dict[str, frozenset[str]]) -> set[str]:
     axes = lowering.submeshes[user.name].axes
     outputs = {o.value for o in producer.outputs}
     names: set[str] = set()

@@ -10,7 +10,7 @@ from ssdsl.ir.value import Axis, Coordinate, names_of
 from ssdsl.lower.errors import CombinedInTime, PartsApart, UnevenWithOthers
 from ssdsl.lower.operators.coordinates import are_joined, coordinate_of, operator_splits
 from ssdsl.lower.operators.operand_types import operand_shape, operand_types
-from ssdsl.lower.stages import Sharded, Summed, grown
+from ssdsl.lower.stages import Divided, Summed, grown
 from ssdsl.model.dims.window import Band, Moved, Rolled
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.reader import placed_dims
@@ -20,7 +20,7 @@ from ssdsl.rewrite.divide_dims import undivided_by
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
-def shard_operators(lowering: Summed) -> Sharded:
+def shard_operators(lowering: Summed) -> Divided:
     """Adds the splits of every placed operator.
 
     Raises PlanError: unequal parts, or windows, along a dimension that another index cuts too; parts that are no runs,
@@ -50,7 +50,7 @@ def shard_operators(lowering: Summed) -> Sharded:
         splits[operator.name] = (*own, *carried) if carried else own
     if wrong:
         raise PlanError(*wrong.values())
-    return grown(lowering, Sharded, splits=splits)
+    return grown(lowering, Divided, splits=splits)
 
 
 def moved_dims(operator: Operator) -> frozenset[int]:

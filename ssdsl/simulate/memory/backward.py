@@ -10,7 +10,7 @@ from functools import cache
 from itertools import accumulate
 
 from ssdsl.analyse.program_index import ProgramIndex
-from ssdsl.analyse.tape import Kind, Sizes, Tape, Touch
+from ssdsl.analyse.tape import Sizes, Tape, Touch, TouchKind
 from ssdsl.ir.function import Conversion, Function
 from ssdsl.ir.uses import InstrPlace
 from ssdsl.ir.value import Name
@@ -99,7 +99,7 @@ class _Writer:
             self.at = kernel.at
             self.touches += self.before[number]
             if not self.sections[kernel.at.section].recompute:
-                self.touches += _sized(self.at, Kind.READ, kernel.saved)
+                self.touches += _sized(self.at, TouchKind.READ, kernel.saved)
             learned = [r for r in kernel.launch.reads if r in self.weights.whole]
             self._values(kernel, learned)
             self.touches += self.after[number]
@@ -108,11 +108,11 @@ class _Writer:
             for conversion in self.moves[number]:
                 self._convert(conversion)
         self.touches += self.before[-1]  # of sections in front without kernels
-        self.touches += _sized(self.at, Kind.READ, inputs)
+        self.touches += _sized(self.at, TouchKind.READ, inputs)
         return Tape(tuple(self.touches), tuple(self._for_weights()), self.lasting)
 
     def _make(self, sizes: Sizes) -> None:
-        self.touches += _sized(self.at, Kind.MAKE, sizes)
+        self.touches += _sized(self.at, TouchKind.MAKE, sizes)
 
     def _drop(self, storages: Iterable[str]) -> None:
         self.touches += _drops(self.at, storages)
@@ -140,7 +140,7 @@ class _Writer:
             for section, remade in kernel.remade.items():
                 runs[section] = number
                 results[section] |= remade
-            gathers |= {t.storage: (number, t) for t in _sized(kernel.at, Kind.GATHER, kernel.gathered)}
+            gathers |= {t.storage: (number, t) for t in _sized(kernel.at, TouchKind.GATHER, kernel.gathered)}
             needed = kernel.saved | kernel.gathered
             self.after[number] += _drops(kernel.at, [s for s in needed if s not in dropped])
             dropped.update(needed)
@@ -149,8 +149,8 @@ class _Writer:
         for section, end in enumerate(accumulate(ends)):
             at, before = InstrPlace(section, 0), self.before[runs.get(section, end - 1)]
             if self.sections[section].recompute:
-                before += _sized(at, Kind.READ, entering[section])
-                before += _sized(at, Kind.AGAIN, insides[section] | results[section])
+                before += _sized(at, TouchKind.READ, entering[section])
+                before += _sized(at, TouchKind.AGAIN, insides[section] | results[section])
             # the backward of all readers has run with that of the next kernel
             self.after[end] += _drops(at, results[section])
 
@@ -239,12 +239,12 @@ class _Writer:
         for kernel in reversed(self.kernels):
             if kernel.for_weights:
                 gradients = {f"gradient of {name}": self.storages.size(name) for name in kernel.for_weights}
-                yield from _sized(kernel.at, Kind.READ, kernel.saved | gradients)
+                yield from _sized(kernel.at, TouchKind.READ, kernel.saved | gradients)
 
 
-def _sized(at: InstrPlace, kind: Kind, sizes: Sizes) -> list[Touch]:
+def _sized(at: InstrPlace, kind: TouchKind, sizes: Sizes) -> list[Touch]:
     return [Touch(at, storage, kind, size) for storage, size in sizes.items()]
 
 
 def _drops(at: InstrPlace, storages: Iterable[str]) -> list[Touch]:
-    return [Touch(at, storage, Kind.DROP) for storage in storages]
+    return [Touch(at, storage, TouchKind.DROP) for storage in storages]
