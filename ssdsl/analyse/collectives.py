@@ -144,7 +144,7 @@ def _of_kernel(facts: ProgramIndex, op: OpPart, phase: Phase, *, forward: bool) 
     if kernel is None:
         return
     reader = Reader(operator, facts.program.graph, local_dims(operator, op.splits))
-    parts = math.prod(s.parts for s in op.splits if not {*op.kernel.axes}.isdisjoint(names_of(s.coordinate)))
+    parts = math.prod(s.digit.parts for s in op.splits if not {*op.kernel.axes}.isdisjoint(names_of(s.coordinate)))
     for back, runs in ((False, forward), (True, phase in (Phase.BACKWARD, Phase.DGRAD) and op.learns)):
         for c in collectives(reader, kernel, parts, back=back) if runs else ():
             yield SizedCollective(c.kind, op.kernel.axes, c.size_bytes, (op, None) if c.overlaps else None)

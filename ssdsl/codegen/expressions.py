@@ -2,7 +2,6 @@
 parts; collectives and slices.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -29,7 +28,7 @@ def expression(
     """The call on a part. `reads` are the Python names of its operands; `group` names the group along some axes.
     `calls` has templates of kernels' calls that take the place of those in their rows."""
     args, kwargs = _arguments(operator, laid_out([*_operands(operator, op, reads, group)], op.orders))
-    unequal = {s.coordinate.name: s.sizes for s in op.splits if isinstance(s.coordinate, Time)}
+    unequal = {s.coordinate.name: s.digit.sizes for s in op.splits if isinstance(s.coordinate, Time)}
     if (groups := grouping(operator)) is not None:
         channels = op.results[0].shape[groups.axis]
         count = Size(channels.known // groups.size, channels.uneven)
@@ -129,7 +128,7 @@ def _kernel(
     named = _named(operator, args, kwargs)
     if kernel.windows:
         inside = _sum(kernel.offsets, group)
-        rows = min((offset.stride for offset in kernel.offsets), default=0)
+        rows = min((offset.digit.stride for offset in kernel.offsets), default=0)
         named["parts"] = f"[{', '.join(_window(part, group, inside, rows) for part in kernel.windows)}]"
         return own.windows.format_map(named)
     given = next((k for k in (own.kernel, own.ring) if k is not None and k.function == kernel.function), None)
@@ -179,11 +178,10 @@ def _sum(offsets: tuple[Offset, ...], group: GroupName) -> str:
 
 def _offset(offset: Offset, group: GroupName) -> str:
     """The start of a part: `tp.index * 64`, or `(0, 3)[m]` behind unequal parts."""
-    place = place_text(offset.coordinate, group)
-    if offset.sizes is None:
-        return place if offset.stride == 1 else f"{place} * {offset.stride}"
-    starts = itertools.accumulate((n * offset.stride for n in offset.sizes[:-1]), initial=0)
-    return f"({', '.join(map(str, starts))})[{place}]"
+    place, digit = place_text(offset.coordinate, group), offset.digit
+    if digit.at is None:
+        return place if digit.stride == 1 else f"{place} * {digit.stride}"
+    return f"({', '.join(str(runs[0][0]) for runs in digit.at)})[{place}]"
 
 
 def extent_text(size: Size, group: GroupName, unequal: Mapping[str, tuple[int, ...] | None]) -> str:

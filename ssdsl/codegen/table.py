@@ -127,7 +127,7 @@ def _takes(shape: Shape, type_: Type, submesh: layout.Submesh) -> tuple[AxisTake
     done: list[Shard] = []
     counts = dict(submesh.axes)
     # unequal parts last
-    for coordinate, digit in sorted(digits_of(type_, submesh.axes), key=lambda digit: digit[1].at is not None):
+    for coordinate, digit in sorted(digits_of(type_, submesh.axes), key=lambda digit: digit[1].digit.at is not None):
         where, names = cut(shape, digit, tuple(done)), names_of(coordinate)
         axis = names[0] if len(names) == 1 else tuple((name, counts[name]) for name in names)
         takes.append(AxisTake(axis, where.dim, where.outer, where.at or where.count))

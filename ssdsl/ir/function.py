@@ -15,75 +15,50 @@ from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var, names_of
 from ssdsl.model.graph import Order
 from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.plan.plan import Phase, Plan
-from ssdsl.plan.regions import Regions, Run, Runs, lengths_of, merged, parts_of
-from ssdsl.record import Record
+from ssdsl.plan.regions import Digit, Regions, Run
+from ssdsl.record import Record, replace
 
 # -- operators ---------------------------------------------------------------------------------------------------------
 
 
 class Split(Record):
-    """An operator's dimension number `dim` has a digit of this stride, whose value is the part's coordinate.
+    """An operator's dimension number `dim` has a `digit`, whose value is the part's coordinate.
 
-    With `at` the parts are these regions of the whole dimension, and `stride` is 1. `also` is another dimension that
-    has the same digit. One of the two may number equal parts of the other: then it has a digit of these numbers, and
-    `at` are regions of the other.
+    `also` is another dimension that has the same digit. One of the two may number equal parts of the other: then it has
+    a digit of these numbers, and regions are those of the other.
     """
 
     coordinate: Coordinate
     dim: int
-    stride: int
-    parts: int
-    at: Regions | None = None
+    digit: Digit
     also: int | None = None
-
-    @property
-    def sizes(self) -> tuple[int, ...] | None:
-        """The sizes of parts that are regions."""
-        return None if self.at is None else lengths_of(self.at)
 
     @property
     def dims(self) -> tuple[int, ...]:
         """The dimensions that have the digit."""
         return (self.dim,) if self.also is None else (self.dim, self.also)
 
-    def in_dim(self, sizes: Sequence[int], dim: int) -> tuple[int, Regions | None]:
-        """The stride and the regions of the digit in one of its dimensions; `sizes` are those of all dimensions.
+    def in_dim(self, sizes: Sequence[int], dim: int) -> Digit:
+        """The digit in one of its dimensions; `sizes` are those of all dimensions.
 
         >>> from ssdsl.ir.value import Axis
-        >>> halves = Split(Axis("cp"), dim=0, stride=1, parts=2, also=1)
-        >>> halves.in_dim((2, 16), 0), halves.in_dim((2, 16), 1)
-        ((1, None), (8, None))
+        >>> halves = Split(Axis("cp"), 0, Digit(2), also=1)
+        >>> halves.in_dim((2, 16), 0).stride, halves.in_dim((2, 16), 1).stride
+        (1, 8)
         """
+        if self.digit.at is None:
+            return replace(self.digit, stride=self.digit.stride * sizes[dim] // sizes[self.dim])
         numbers_parts = sizes[dim] < max(sizes[d] for d in self.dims)
-        if self.at is not None:
-            return 1, None if numbers_parts else self.at
-        return self.stride * sizes[dim] // sizes[self.dim], None
-
-    def regions(self, size: int) -> Regions:
-        """The positions of each part of a dimension of this size, if no other split cuts it."""
-        return self.at or parts_of((size // self.parts,) * self.parts)
-
-    def runs(self, size: int, part: int) -> Runs:
-        """The positions of a dimension of this size with one value of the digit.
-
-        >>> from ssdsl.ir.value import Time
-        >>> Split(Time("m"), dim=0, stride=2, parts=3).runs(12, part=1)
-        ((2, 4), (8, 10))
-        """
-        if self.at is not None:
-            return self.at[part]
-        first, each = part * self.stride, self.stride * self.parts
-        return merged((start + first, start + first + self.stride) for start in range(0, size, each))
+        return Digit(self.digit.parts) if numbers_parts else self.digit
 
 
 class Carried(Record):
     """The operator works on partial sums along a coordinate: it is linear in `operands` (values), and each part of them
-    is an addend."""
+    is an addend. The parts are those of a `digit` that an earlier operator summed."""
 
     coordinate: Coordinate
-    parts: int
+    digit: Digit
     operands: frozenset[str]
-    sizes: tuple[int, ...] | None = None
 
 
 OpSplit = Split | Carried
@@ -103,12 +78,10 @@ class Side(Enum):
 
 
 class Offset(Record):
-    """The start of part k along a coordinate: k * stride, or with `sizes` their sum over the parts before, times
-    `stride`."""
+    """The first position of a digit's part along a coordinate: k * stride, or the start of region k."""
 
     coordinate: Coordinate
-    stride: int
-    sizes: tuple[int, ...] | None = None
+    digit: Digit
 
 
 class WindowPart(Record):

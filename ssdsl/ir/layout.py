@@ -19,7 +19,7 @@ from enum import Enum
 from functools import cached_property, lru_cache
 
 from ssdsl.plan.plan import Mesh
-from ssdsl.plan.regions import Regions, lengths_of, parts_of
+from ssdsl.plan.regions import Digit, Regions
 from ssdsl.record import Record, replace
 
 
@@ -34,99 +34,35 @@ REPLICATE, PARTIAL = Whole.REPLICATE, Whole.PARTIAL
 
 
 class Shard(Record):
-    """Part of the position in a factor: `position // stride % parts`. `factor` counts through the tensor's axes.
+    """Part of the position in a factor: its `digit` there. `factor` counts through the tensor's axes.
 
-    With `at` the parts are these regions of the whole factor, and `stride` is 1. A layout may have such a digit on
-    several axes: their numbers together, the last axis innermost, are the part's.
-
-    >>> shard = Shard(factor=0, stride=2, parts=4)
-    >>> [position // shard.stride % shard.parts for position in range(16)]
-    [0, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 1, 2, 2, 3, 3]
+    A layout may have a digit with regions on several axes: their numbers together, the last axis innermost, are the
+    part's.
     """
 
     factor: int
-    stride: int
-    parts: int
-    at: Regions | None = None
-
-    @property
-    def lengths(self) -> tuple[int, ...] | None:
-        """The sizes of parts that are regions."""
-        return None if self.at is None else lengths_of(self.at)
+    digit: Digit
 
 
 Placement = Whole | Shard
 
 
-def regions(factor: int, size: int, at: Regions) -> Placement:
-    """The placement of parts that are these regions of a factor: a plain digit if that is the same, Replicate if each
-    part is the whole factor.
-
-    >>> regions(0, 12, (((0, 6),), ((6, 12),)))
-    Shard(factor=0, stride=6, parts=2, at=None)
-    >>> regions(0, 12, (((0, 7),), ((5, 12),)))
-    Shard(factor=0, stride=1, parts=2, at=(((0, 7),), ((5, 12),)))
-    """
-    if all(runs == ((0, size),) for runs in at):
-        return REPLICATE
-    each, rest = divmod(size, len(at))
-    if not rest and at == parts_of((each,) * len(at)):
-        return Shard(factor, each, len(at))
-    return Shard(factor, 1, len(at), at)
-
-
-def regions_over(factor: int, size: int, at: Regions, counts: tuple[int, ...]) -> tuple[Placement, ...]:
-    """The placements, on axes with `counts` devices, of parts that are these regions, one for each of their devices
-    together: a plain digit on each axis if that is the same, and Replicate along those on which the regions do not
-    depend.
-
-    >>> regions_over(0, 8, (((0, 2),), ((2, 4),), ((4, 6),), ((6, 8),)), (2, 2))
-    (Shard(factor=0, stride=4, parts=2, at=None), Shard(factor=0, stride=2, parts=2, at=None))
-    >>> halos = (((0, 3),), ((1, 5),), ((3, 7),), ((5, 8),))
-    >>> regions_over(0, 8, halos, (2, 2)) == (Shard(0, 1, 4, halos),) * 2
-    True
-    """
-    devices = [*itertools.product(*map(range, counts))]
-    of = dict(zip(devices, at, strict=True))
-    cutting = [k for k in range(len(counts)) if any(of[d] != of[(*d[:k], 0, *d[k + 1 :])] for d in devices)]
-    left = tuple(of[d] for d in devices if not any(c for k, c in enumerate(d) if k not in cutting))
-    if len(cutting) < 2:
-        found = [regions(factor, size, left) for _ in cutting]
-    elif (strides := _strides(size, left, tuple(counts[k] for k in cutting))) is not None:
-        found = [Shard(factor, stride, counts[k]) for k, stride in zip(cutting, strides, strict=True)]
-    else:
-        found = [Shard(factor, 1, len(left), left)] * len(cutting)
-    placed = dict(zip(cutting, found, strict=True))
-    return tuple(placed.get(k, REPLICATE) for k in range(len(counts)))
-
-
-def _strides(size: int, at: Regions, counts: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The strides of plain digits, one on each axis, that make these parts of equal size; None if there are none."""
-    each, rest = divmod(size, len(at))
-    inner = [math.prod(counts[k + 1 :]) for k in range(len(counts))]
-    strides = [at[step][0][0] - at[0][0][0] for step in inner]
-    devices = itertools.product(*map(range, counts))
-    starts = [sum(c * stride for c, stride in zip(d, strides, strict=True)) for d in devices]
-    fits = (
-        not rest
-        and [*at] == [((start, start + each),) for start in starts]
-        and sorted(starts) == [*range(0, size, each)]
-    )
-    return tuple(strides) if fits else None
+def placement(factor: int, digit: Digit | None) -> Placement:
+    """The placement of parts that have this digit of a factor; Replicate without one."""
+    return REPLICATE if digit is None else Shard(factor, digit)
 
 
 def regions_of(place: Placement, size: int, parts: int) -> Regions | None:
     """The region of each of `parts` parts of a factor of this size. None if the regions depend on other digits too: the
     digit is not the outermost one.
 
-    >>> regions_of(Shard(0, 6, 2), 12, 2)
+    >>> regions_of(Shard(0, Digit(2, 6)), 12, 2)
     (((0, 6),), ((6, 12),))
     """
     if not isinstance(place, Shard):
         return (((0, size),),) * parts
-    if place.at is not None:
-        return place.at
-    return parts_of((place.stride,) * parts) if place.stride * place.parts == size else None
+    is_outermost = place.digit.at is not None or place.digit.period == size
+    return place.digit.regions(size) if is_outermost else None
 
 
 class Layout(Record):
@@ -137,7 +73,7 @@ class Layout(Record):
     def shards(self) -> tuple[Shard, ...]:
         """The digits that a device has one value of, in the order of the axes: regions of several axes once."""
         shards = [p for p in self.places if isinstance(p, Shard)]
-        return tuple(p for n, p in enumerate(shards) if p.at is None or p not in shards[:n])
+        return tuple(p for n, p in enumerate(shards) if p.digit.at is None or p not in shards[:n])
 
     def axes_of(self, shard: Shard) -> tuple[int, ...]:
         """The numbers of the axes that a digit is on."""
@@ -167,7 +103,7 @@ class Layout(Record):
 
     def travelling(self) -> "Layout":
         """The layout in which a value goes to other devices: partial sums completed, regions joined."""
-        whole = (p is PARTIAL or (isinstance(p, Shard) and p.at is not None) for p in self.places)
+        whole = (p is PARTIAL or (isinstance(p, Shard) and p.digit.at is not None) for p in self.places)
         return Layout(tuple(REPLICATE if w else p for w, p in zip(whole, self.places, strict=True)))
 
     def stored(self, shape: "Shape") -> "Layout":
@@ -175,26 +111,26 @@ class Layout(Record):
         of several axes together. Parts of unequal sizes are joined too if another digit lies inside them in the same
         axis of the tensor.
 
-        >>> parts = Shard(0, 1, 2, (((0, 3),), ((3, 4),)))
-        >>> [str(Layout((parts, Shard(other, 1, 2))).stored(Shape(((4, 2), (2,))))) for other in (1, 2)]
+        >>> parts = Shard(0, Digit(2, at=(((0, 3),), ((3, 4),))))
+        >>> [str(Layout((parts, Shard(other, Digit(2)))).stored(Shape(((4, 2), (2,))))) for other in (1, 2)]
         ['[R S(1)]', '[S(0) S(2)]']
         """
 
         def lives(place: Placement) -> bool:
-            if not isinstance(place, Shard) or place.at is None:
+            if not isinstance(place, Shard) or place.digit.at is None:
                 return place is not PARTIAL
             is_alone = len(self.axes_of(place)) == 1 and all(is_apart(s, (place,), shape) for s in self.shards())
-            return is_alone and place.at == parts_of(lengths_of(place.at))
+            return is_alone and place.digit.are_runs
 
         return Layout(tuple(p if lives(p) else REPLICATE for p in self.places))
 
     def refactored(self, before: "Shape", after: "Shape") -> "Layout | None":
         """The layout with the same parts for a tensor whose axes have other factors; None if these cannot express it.
 
-        >>> heads = Layout((Shard(1, 2, 2),))                          # of [qkv 3 · heads 4]
+        >>> heads = Layout((Shard(1, Digit(2, 2)),))                   # of [qkv 3 · heads 4]
         >>> heads.refactored(Shape(((3, 4),)), Shape(((12,),)))
-        Layout(places=(Shard(factor=0, stride=2, parts=2, at=None),))
-        >>> Layout((Shard(0, 6, 2),)).refactored(Shape(((12,),)), Shape(((3, 4),))) is None
+        Layout(places=(Shard(factor=0, digit=Digit(parts=2, stride=2, at=None)),))
+        >>> Layout((Shard(0, Digit(2, 6)),)).refactored(Shape(((12,),)), Shape(((3, 4),))) is None
         True
         """
         if before == after:
@@ -297,11 +233,11 @@ class Shape(Record):
                 return at
         raise IndexError(factor)
 
-    def local(self, digits: tuple[Shard, ...]) -> "Shape":
+    def local(self, shards: tuple[Shard, ...]) -> "Shape":
         """The shape of a part that has one value of each of these digits; the largest one if parts are unequal."""
         left = list(self.factors)
-        for d in digits:
-            left[d.factor] = max(d.lengths) if d.lengths is not None else left[d.factor] // d.parts
+        for factor, digit in ((s.factor, s.digit) for s in shards):
+            left[factor] = left[factor] // digit.parts if digit.sizes is None else max(digit.sizes)
         it = iter(left)
         return Shape(tuple(tuple(next(it) for _ in axis) for axis in self.axes))
 
@@ -330,64 +266,47 @@ def _refactored(shard: Shard, before: Shape, after: Shape) -> Shard | None:
     inner = math.prod(old[shard.factor - first + 1 :])
     for number, size in enumerate(new):
         inside = math.prod(new[number + 1 :])
-        stride, rest = divmod(shard.stride * inner, inside)
-        if shard.at is None and stride and not rest and size % (stride * shard.parts) == 0:
-            return Shard(sum(map(len, after.axes[:axis])) + number, stride, shard.parts)
+        stride, rest = divmod(shard.digit.stride * inner, inside)
+        digit = replace(shard.digit, stride=stride)
+        if digit.at is None and stride and not rest and size % digit.period == 0:
+            return Shard(sum(map(len, after.axes[:axis])) + number, digit)
     return None
 
 
 @lru_cache(maxsize=65536)
-def cut(shape: Shape, digit: Shard, fixed: tuple[Shard, ...]) -> Cut:
-    """The place of `digit` in the part of a tensor of `shape` that has one value of each of the `fixed` digits.
+def cut(shape: Shape, shard: Shard, fixed: tuple[Shard, ...]) -> Cut:
+    """The place of a digit in the part of a tensor of `shape` that has one value of each of the `fixed` digits.
 
     >>> fused = Shape(((3, 4, 64),))            # GPT-2's c_attn: 768 = qkv 3 · heads 4 · head_dim 64
-    >>> cut(fused, Shard(1, 2, 2), ())          # heads into 2 parts: a strided part of each of q, k, v
+    >>> cut(fused, Shard(1, Digit(2, 2)), ())   # heads into 2 parts: a strided part of each of q, k, v
     Cut(dim=0, outer=3, count=2, at=None)
-    >>> cut(Shape(((16,),)), Shard(0, 2, 4), (Shard(0, 8, 2),))    # m within the part of one dp
+    >>> cut(Shape(((16,),)), Shard(0, Digit(4, 2)), (Shard(0, Digit(2, 8)),))    # m within the part of one dp
     Cut(dim=0, outer=1, count=4, at=None)
     """
-    dim = shape.axis_of(digit.factor)
+    dim, digit = shape.axis_of(shard.factor), shard.digit
     first = sum(len(a) for a in shape.axes[:dim])
     local = shape.local(fixed).factors
-    before = math.prod(local[first : digit.factor])
+    before = math.prod(local[first : shard.factor])
     if digit.at is not None:
-        inner = math.prod(local[digit.factor + 1 : first + len(shape.axes[dim])])
-        scaled = tuple(tuple((s * inner, e * inner) for s, e in runs) for runs in digit.at)
-        return Cut(dim, before, digit.parts, scaled)
+        inner = math.prod(local[shard.factor + 1 : first + len(shape.axes[dim])])
+        return Cut(dim, before, digit.parts, digit.scaled(inner).at)
     # 16 = dp 2 · m 4 · 2: above m are 2 positions in the whole tensor, and 1 where dp is fixed
-    above = shape.factors[digit.factor] // (digit.stride * digit.parts)
+    above = shape.factors[shard.factor] // digit.period
     for other in fixed:
-        if other.factor == digit.factor and other.stride > digit.stride:
-            above //= other.parts
+        if other.factor == shard.factor and other.digit.stride > digit.stride:
+            above //= other.digit.parts
     assert above, "digits that are carried at once nest"
     return Cut(dim, before * above, digit.parts)
 
 
-def is_apart(digit: Shard, others: tuple[Shard, ...], shape: Shape) -> bool:
+def is_apart(shard: Shard, others: tuple[Shard, ...], shape: Shape) -> bool:
     """Whether a digit has the same place in all parts that have one value of each of the others: in its axis of the
     tensor nothing outside it is cut into unequal parts; and if it has regions itself, nothing inside it either.
 
-    >>> rows, parts = Shape(((4, 2),)), Shard(0, 1, 2, (((0, 3),), ((3, 4),)))
-    >>> is_apart(Shard(1, 1, 2), (parts,), rows), is_apart(parts, (Shard(1, 1, 2),), rows)
+    >>> rows, parts, columns = Shape(((4, 2),)), Shard(0, Digit(2, at=(((0, 3),), ((3, 4),)))), Shard(1, Digit(2))
+    >>> is_apart(columns, (parts,), rows), is_apart(parts, (columns,), rows)
     (False, True)
     """
-    axis = shape.axis_of(digit.factor)
-    unequal = [s for s in others if len(set(s.lengths or ())) > 1 and shape.axis_of(s.factor) == axis]
-    return all(digit.at is None if s.factor > digit.factor else s.factor == digit.factor for s in unequal)
-
-
-def nests(digits: tuple[Shard, ...], size: int) -> bool:
-    """Whether a part can have values of all these digits of one factor: each lies wholly above or below every other.
-
-    >>> nests((Shard(0, 8, 2), Shard(0, 2, 4)), 16), nests((Shard(0, 8, 2), Shard(0, 4, 4)), 16)
-    (True, False)
-    """
-    if any(d.at is not None for d in digits):
-        return len(digits) == 1
-    ordered = sorted(digits, key=lambda d: -d.stride)
-    limit = size
-    for d in ordered:
-        if limit % (d.stride * d.parts):
-            return False
-        limit = d.stride
-    return True
+    axis = shape.axis_of(shard.factor)
+    unequal = [s for s in others if s.digit.is_unequal and shape.axis_of(s.factor) == axis]
+    return all(shard.digit.at is None if s.factor > shard.factor else s.factor == shard.factor for s in unequal)

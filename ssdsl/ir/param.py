@@ -45,7 +45,7 @@ class Param(Record):
     def unequal(self) -> tuple[str, ...]:
         """The axes along which its parts differ in size."""
         places = zip(self.submesh.axes, self.layout.places, strict=True)
-        return tuple(a for (a, _), place in places if isinstance(place, Shard) and len({*(place.lengths or ())}) > 1)
+        return tuple(a for (a, _), place in places if isinstance(place, Shard) and place.digit.is_unequal)
 
     def cut_over(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         """The axes among these over which its state can be sharded, in the mesh's order: those along which the weight

@@ -18,6 +18,7 @@ from ssdsl.model.graph import Operator
 from ssdsl.plan.errors.split import Division, DoesNotDivide
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.plan import DividedAxis, Index, Mesh, OpPlan, Placement, Plan
+from ssdsl.plan.regions import Digit
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import PlanError
 
@@ -48,8 +49,8 @@ def divide_axes(plan: Plan) -> Plan:
     """The plan with several axes in place of one whose digits are cut. Raises PlanError."""
     cuts: dict[AxisPlace, Ends] = {}
     for mesh, operator, index in _digits(plan):
-        assert index.digit is not None
-        ends = index.digit.stride, index.digit.stride * index.count
+        assert index.of_axis is not None
+        ends = index.of_axis.digit.stride, index.of_axis.digit.period
         found = cuts.setdefault(AxisPlace(mesh, index.name), {})
         found |= {end: (operator, index) for end in ends if end not in found}
     if not cuts:
@@ -72,7 +73,7 @@ def _digits(plan: Plan) -> Iterator[tuple[str, Operator, Index]]:
     names = [*plan.operators]
     for record, (first, *_) in places_of(plan.operators.values()):
         name = names[first]
-        for index in (i for i in record.indices if i.digit is not None):
+        for index in (i for i in record.indices if i.of_axis is not None):
             here = [mesh.name for mesh in _meshes(record, plan.meshes) if (index.name, index.devices) in mesh.axes]
             operator = plan.graph.by_name[name]
             if not here and record.place is not None:
@@ -166,16 +167,16 @@ def _changed(indices: Iterable[Index], meshes: Sequence[Mesh], divided: Divided)
 def _parts(index: Index, divided: DividedAxis) -> Iterator[Index]:
     """The indices in place of one, the outermost first: one for each axis that its digit has. Parts of unequal sizes,
     and those of keys beside queries, stay one index over all these axes."""
-    stride, size = (1, index.count) if index.digit is None else (index.digit.stride, index.digit.stride * index.count)
+    digit = index.digit if index.of_axis is None else index.of_axis.digit
     own, inside = list[tuple[str, int]](), divided.size
     for name, count in divided.axes:
         inside //= count
-        if stride <= inside < size:
+        if digit.stride <= inside < digit.period:
             own.append((name, count))
-    if index.at is not None or index.also is not None:
-        yield replace(index, name=own[0][0], inner=tuple(name for name, _ in own[1:]), digit=None)
+    if index.digit.at is not None or index.also is not None:
+        yield replace(index, name=own[0][0], inner=tuple(name for name, _ in own[1:]), of_axis=None)
     else:
-        yield from (replace(index, name=name, count=count, digit=None) for name, count in own)
+        yield from (replace(index, name=name, digit=Digit(count), of_axis=None) for name, count in own)
 
 
 def _place(place: Placement, divided: Divided) -> Placement:

@@ -123,7 +123,7 @@ def plan_of(ctx: Context) -> Plan:
 
 def _in_parts(record: OpPlan) -> OpPlan:
     """The record without indices of one part."""
-    indices = tuple(i for i in record.indices if i.count > 1)
+    indices = tuple(i for i in record.indices if i.digit.parts > 1)
     return record if len(indices) == len(record.indices) else replace(record, indices=indices)
 
 
@@ -141,12 +141,12 @@ def _outside(index: Index, indices: tuple[Index, ...], left_out: tuple[Index, ..
     """The index with regions for the whole dimension, if indices outside of it are left out: [1, 2] of each third of 9
     are [3, 6]."""
     others = itertools.takewhile(lambda i: i is not index, indices)
-    return index.of_all(math.prod(i.count for i in others if i in left_out and i.dim == index.dim))
+    return index.of_all(math.prod(i.digit.parts for i in others if i in left_out and i.dim == index.dim))
 
 
 def _apart(operator: Operator, indices: tuple[Index, ...]) -> tuple[Index, ...]:
     """The indices whose parts are no runs in order, where a kernel gets the start of its part."""
-    apart = (i for i in indices if not i.are_runs)
+    apart = (i for i in indices if not i.digit.are_runs)
     return tuple(i for i in apart if not placed_dims(operator).isdisjoint(i.dims))
 
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from math import prod
 
 from ssdsl.model.graph import Graph
-from ssdsl.plan.regions import Regions, lengths_of, parts_of
+from ssdsl.plan.regions import Digit
 from ssdsl.record import Record, replace
 from ssdsl.text.source import Span
 
@@ -27,25 +27,25 @@ class Mesh:
 
 
 class AxisDigit(Record):
-    """A digit of the number of a device along an axis of `size` devices: an index of `count` parts has the part
-    `number // stride % count`."""
+    """A digit of the number of a device along an axis of `devices`."""
 
-    stride: int
-    size: int
+    digit: Digit
+    devices: int
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One cut of an operator by `split`: its dimension number `dim` is cut into `count` parts; `name` is the index.
+    """One cut of an operator by `split`: its dimension number `dim` is cut into the parts of a `digit`; `name` is the
+    index.
 
-    `at` says which positions each part has; None if the parts are equal runs in order. `also` is another dimension that
-    is cut alike, such as the keys of the queries; the shorter of the two may number parts of the longer one, which
-    `at` is then about.
+    Equal runs in order are a plain digit of stride 1, which counts in parts: the lowering scales it to positions, as it
+    knows what else cuts the dimension. Other parts are regions. `also` is another dimension that is cut alike, such as
+    the keys of the queries; the shorter of the two may number parts of the longer one, which regions are then about.
 
-    While a plan is read, the parts may be a `digit` of the number of a device: `split model by heads into tp` with tp =
-    4 and two heads of keys gives operators the digit with stride 2 of `heads`, and if they have `heads_per_group`, the
-    one with stride 1 of that. A finished plan has axes for digits (`divide_axes.py`). Parts of unequal sizes are then
-    on the axis `name` and on the `inner` ones together, the last innermost.
+    While a plan is read, an index may be `of_axis`, a digit of the number of a device: `split model by heads into tp`
+    with tp = 4 and two heads of keys gives operators the digit with stride 2 of `heads`, and if they have
+    `heads_per_group`, the one with stride 1 of that. A finished plan has axes for these (`divide_axes.py`). Parts of
+    unequal sizes are then on the axis `name` and on the `inner` ones together, the last innermost.
 
     `outside` is 1 in a plan that was read. A rewrite gives it to operators that lack some outer indices of their
     neighbours, and must have the same parts: it is the product of those indices' parts. If `dp = 2, m = 4` cut 16 rows,
@@ -56,36 +56,23 @@ class Index:
     """
 
     name: str
-    count: int
     dim: int
+    digit: Digit
     span: Span = field(compare=False)
-    at: Regions | None = None
     also: int | None = None
     outside: int = 1
-    digit: AxisDigit | None = None
+    of_axis: AxisDigit | None = None
     inner: tuple[str, ...] = ()
     within: bool = False
 
     @property
     def devices(self) -> int:
         """The parts of the index as a statement says it: the devices along the axis, if it has a digit of these."""
-        return self.count if self.digit is None else self.digit.size
-
-    @property
-    def sizes(self) -> tuple[int, ...] | None:
-        """The sizes of the parts that `at` gives."""
-        return None if self.at is None else lengths_of(self.at)
-
-    @property
-    def are_runs(self) -> bool:
-        """Whether the parts are runs of the dimension, one after another."""
-        return self.at is None or self.at == parts_of(lengths_of(self.at))
+        return self.digit.parts if self.of_axis is None else self.of_axis.devices
 
     def of_all(self, times: int) -> "Index":
-        """The index for a dimension that is `times` as long: its parts are, too."""
-        if self.at is None or times == 1:
-            return self
-        return replace(self, at=tuple(tuple((s * times, e * times) for s, e in runs) for runs in self.at))
+        """The index for a dimension that is `times` as long: regions are, too."""
+        return self if self.digit.at is None else replace(self, digit=self.digit.scaled(times))
 
     @property
     def dims(self) -> tuple[int, ...]:

@@ -108,7 +108,7 @@ def _fits(param: Param) -> bool:
     """Whether each digit of a layout is a digit of the weight's shape; `_check_param` reports one that is not."""
     factors = param.shape.factors
     return all(
-        d.factor < len(factors) and (d.at is not None or factors[d.factor] % d.parts == 0)
+        d.factor < len(factors) and (d.digit.at is not None or factors[d.factor] % d.digit.parts == 0)
         for d in param.layout.shards()
     )
 

@@ -79,14 +79,14 @@ def _splits(old: Context, new: Context) -> Iterator[str]:
     for name, index in _indices(new):
         if not old.facts.index(name, index.name):
             dimension = new.model.operators[name].dims[index.dim].name.removesuffix(".0")
-            key: tuple[object, ...] = (index.name, dimension, index.count, index.at, _runs(new, name, index))
+            key: tuple[object, ...] = (index.name, dimension, index.digit, _runs(new, name, index))
             groups.setdefault(key, []).append(name)
             examples.setdefault(key, index)
     for key, names in groups.items():
         index = examples[key]
-        sizes = f" ({joined(list(map(str, index.sizes)), 'and')})" if index.sizes else ""
+        sizes = f" ({joined(list(map(str, lengths)), 'and')})" if (lengths := index.digit.sizes) else ""
         count = _operators(new, names)
-        yield f"split {count} by {key[1]} into {counted(index.count, 'part')}{sizes}, {index.name}{key[-1]}"
+        yield f"split {count} by {key[1]} into {counted(index.digit.parts, 'part')}{sizes}, {index.name}{key[-1]}"
 
 
 def _runs(ctx: Context, operator: str, index: Index) -> str:

@@ -127,7 +127,7 @@ def _indices(ctx: Context, operators: Sequence[Operator]) -> Iterator[str]:
     found: Counter[tuple[str, int, str]] = Counter()
     for op in operators:
         for index in ctx.facts.of(op.name).indices:
-            found[index.name, index.count, op.dims[index.dim].name.removesuffix(".0")] += 1
+            found[index.name, index.digit.parts, op.dims[index.dim].name.removesuffix(".0")] += 1
     for (name, parts, dimension), count in found.items():
         yield f"{name}={parts} by {dimension}{'' if count == len(operators) else f' ({count})'}"
 

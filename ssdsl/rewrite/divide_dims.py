@@ -52,13 +52,13 @@ def divide_dims(plan: Plan) -> Plan:
 
 def _outer(plan: Plan) -> Outer:
     found: Outer = {}
-    uneven = {id(r) for r in plan.operators.values() if any(i.at is not None for i in r.indices)}
+    uneven = {id(r) for r in plan.operators.values() if any(i.digit.at is not None for i in r.indices)}
     for operator in (o for o in plan.graph.operators if id(plan.of(o.name)) in uneven):
         for number, dim in enumerate(operator.dims):
             cuts = [i for i in plan.of(operator.name).indices if i.dim == number]
-            equal = [i for i in cuts if i.sizes is None]
+            equal = [i for i in cuts if i.digit.sizes is None]
             if equal and len(cuts) == len(equal) + 1:
-                found.setdefault(dim.cls, prod(i.count for i in equal))
+                found.setdefault(dim.cls, prod(i.digit.parts for i in equal))
     return found
 
 
@@ -104,12 +104,12 @@ def _sides(plan: Plan, operator: Operator, number: int, parts: int) -> list[bool
     if any(i.also is not None and number in (i.dim, i.also) for i in plan.of(operator.name).indices):
         return None
     for index in (i for i in plan.of(operator.name).indices if i.dim == number):
-        is_inner = left == 1 or index.sizes is not None
-        if index.outside > 1 or (not is_inner and left % index.count):
+        is_inner = left == 1 or index.digit.sizes is not None
+        if index.outside > 1 or (not is_inner and left % index.digit.parts):
             return None
-        if index.at is not None and _within(index.at, operator.dims[number].size // parts) is None:
+        if index.digit.at is not None and _within(index.digit.at, operator.dims[number].size // parts) is None:
             return None
-        left //= 1 if is_inner else index.count
+        left //= 1 if is_inner else index.digit.parts
         sides.append(is_inner)
     return sides
 
@@ -137,6 +137,7 @@ def _indices(plan: Plan, operator: Operator, outer: Outer, divided: tuple[Index,
     sides = {d: iter(_sides(plan, operator, d, count) or ()) for d, count in parts.items()}
     for before, index in zip(plan.of(operator.name).indices, divided, strict=True):
         if (d := before.dim) in parts:
-            at = None if index.at is None else _within(index.at, operator.dims[d].size // parts[d])
-            index = replace(index, dim=index.dim + next(sides[d]), at=at)
+            at = index.digit.at
+            within = None if at is None else _within(at, operator.dims[d].size // parts[d])
+            index = replace(index, dim=index.dim + next(sides[d]), digit=replace(index.digit, at=within))
         yield index

@@ -42,11 +42,11 @@ class ExpertRegion(Record):
         parts = {i.dim - 1: 1 for i in (*inside, *outside) if i.dim}
         for place in parts:
             within, around = ([i for i in side if i.dim == 1 + place] for side in (inside, outside))
-            are_equal = len(around) == 1 and len({*(around[0].sizes or (0,))}) == 1  # as many rows in each part
-            is_plain = all(i.at is None for i in around)
-            fits = all(i.at is None for i in within) and (is_plain or are_equal)
-            parts[place] = math.prod(i.count * i.outside for i in around) if fits else sizes[place]
-        apart = {i.dim - 1 for i in outside if i.at is not None and i not in inside}
+            are_equal = len(around) == 1 and len({*(around[0].digit.sizes or (0,))}) == 1  # as many rows in each part
+            is_plain = all(i.digit.at is None for i in around)
+            fits = all(i.digit.at is None for i in within) and (is_plain or are_equal)
+            parts[place] = math.prod(i.digit.parts * i.outside for i in around) if fits else sizes[place]
+        apart = {i.dim - 1 for i in outside if i.digit.at is not None and i not in inside}
         if (stays := _staying(sizes, parts, self.experts.size, apart)) is None:
             return None
         return replace(self, inside=inside, outside=outside, kept=stays[0], parts=stays[1])
@@ -131,7 +131,7 @@ def _in_space(plan: Plan, operator: Operator, index: str) -> bool:
 def _cuts(plan: Plan, operator: Operator, dims: tuple[int, ...]) -> list[tuple[Cut, int]]:
     """The indices on some dimensions, each with the place of its dimension among them."""
     indices = plan.of(operator.name).indices
-    return [((i.name, i.count, i.at), dims.index(i.dim)) for i in indices if i.dim in dims]
+    return [((i.name, i.digit.parts, i.digit.at), dims.index(i.dim)) for i in indices if i.dim in dims]
 
 
 def is_beside(plan: Plan, a: Operator, b: Operator) -> bool:

@@ -39,12 +39,12 @@ def with_travelling_rows(plan: Plan, region: ExpertRegion) -> tuple[Plan, Expert
 
 def _check_parts(cut: tuple[Index, ...], dim: Dim) -> None:
     """Raises PlanError unless indices `within` the others cut what each device has into equal parts."""
-    held = dim.size // math.prod(i.count for i in cut if not i.within)
+    held = dim.size // math.prod(i.digit.parts for i in cut if not i.within)
     for index in (i for i in cut if i.within):
-        if index.at is not None or held % index.count:
+        if index.digit.at is not None or held % index.digit.parts:
             axes = tuple(i.name for i in cut if not i.within)
-            raise PlanError(TokensLeft(index.span, index.name, index.count, dim.name, axes, held))
-        held //= index.count
+            raise PlanError(TokensLeft(index.span, index.name, index.digit.parts, dim.name, axes, held))
+        held //= index.digit.parts
 
 
 def _meeting(
@@ -56,14 +56,15 @@ def _meeting(
     own = [i for i in region.inside if i.dim == dim]
     shared = {i.name for i in cut} & left
     of_experts = [i for i in region.inside if i.dim == 0]
-    apart = [i for i in cut if i.at is not None and not i.within]  # such as a chunk from either end of a sequence
+    apart = [i for i in cut if i.digit.at is not None and not i.within]  # such as a chunk from either end of a sequence
     if (
         not shared
         or len(cut) > 1 < 1 + len(apart)
-        or any(i.at is not None and not i.within for i in (*own, *of_experts))
+        or any(i.digit.at is not None and not i.within for i in (*own, *of_experts))
     ):
         return None
-    if [(i.name, i.count) for i in cut if i.name in {o.name for o in own}] != [(i.name, i.count) for i in own]:
+    names = {i.name for i in own}
+    if [(i.name, i.digit.parts) for i in cut if i.name in names] != [(i.name, i.digit.parts) for i in own]:
         return None
     inside = [*(i for i in region.inside if i.dim != dim), *_chosen(cut, {i.name for i in own}, dim)]
     outside = [*_chosen(of_experts, left - shared, 0), *(i for i in region.outside if i.dim not in (0, dim))]
@@ -80,7 +81,7 @@ def _chosen(indices: tuple[Index, ...] | list[Index], names: set[str], dim: int)
             yield replace(index, dim=dim, also=None, outside=index.outside * skipped)
             skipped = 1
         else:
-            skipped *= index.count * index.outside
+            skipped *= index.digit.parts * index.outside
 
 
 @dataclass(slots=True)
@@ -105,7 +106,7 @@ class _Around:
             return None
         if not found:
             return None if spreading else ()
-        if len({tuple((i.name, i.count, i.at) for i in indices) for indices in found}) > 1:
+        if len({tuple((i.name, i.digit.parts, i.digit.at) for i in indices) for indices in found}) > 1:
             return None
         cut = (*found[0], *(i for i in self._within if i.name not in {o.name for o in found[0]}))
         if not all(self._follows(o, cut) for o in spreading.values()):
@@ -197,6 +198,6 @@ class _Around:
         (dim,) = self._dims(operator)
         own = [i for i in self.plan.of(operator.name).indices if dim in i.dims]
         names = {i.name for i in own}
-        return not any(i.also for i in own) and [(i.name, i.count) for i in cut if i.name in names] == [
-            (i.name, i.count) for i in own
+        return not any(i.also for i in own) and [(i.name, i.digit.parts) for i in cut if i.name in names] == [
+            (i.name, i.digit.parts) for i in own
         ]

@@ -115,7 +115,8 @@ assign model to gpus
     assert [v.elements for v in program.prologues[0].given] == [4 * 4 * 9 * 16 * 16, 4 * 4]
     assert not any(isinstance(i, Conversion) for i in program.prologues[0].body)
     (given, *others), body = program.prologues[0].given, program.prologues[0]
-    shifted = replace(given.type.layout.places[1], at=(((0, 9),), ((6, 15),)))  # type: ignore[type-var]
+    place = given.type.layout.places[1]
+    shifted = replace(place, digit=replace(place.digit, at=(((0, 9),), ((6, 15),))))
     wrong = replace(given, type=replace(given.type, layout=given.type.layout.replacing(1, shifted)))
     broken = replace(program, prologues=(replace(body, given=(wrong, *others)),))
     assert prove(program).failures == () and prove(broken).failures

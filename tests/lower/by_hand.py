@@ -24,6 +24,7 @@ from ssdsl.model.memory.storage import Storage
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import target
 from ssdsl.plan.plan import Index, Mesh, OpPlan, Order, Phase, Placement, Plan, TaskSet
+from ssdsl.plan.regions import Digit
 from ssdsl.record import field_names, replace
 from ssdsl.rewrite.rewrite import rewrite
 from ssdsl.text.source import Source, Span
@@ -124,7 +125,7 @@ def plan_of(
         for number, dim in enumerate(operator.dims):
             said = (splits or {}).get(f"{operator.name}.{dim.name}", (splits or {}).get(dim.name, ""))
             for name, count in map(str.split, filter(None, said.split(","))):
-                indices.append(Index(name, int(count), number, SPAN))
+                indices.append(Index(name, number, Digit(int(count)), SPAN))
         at = (places or {}).get(operator.name)
         place = Placement("gpus", (at,) if at is not None else (), SPAN)
         records[operator.name] = OpPlan(place, tuple(indices))

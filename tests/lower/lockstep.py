@@ -14,6 +14,7 @@ from typing import TypeVar
 import torch
 
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Shape, Shard
+from ssdsl.plan.regions import Digit
 from ssdsl.runtime.ranks.transport import Ends, PendingWork, StartedExchange, Works
 from ssdsl.runtime.ranks.world import World
 
@@ -147,7 +148,7 @@ class Tensors:
                 for factor, order in zip(factors, orders, strict=True):
                     for a in order:
                         count = axes[a][1]
-                        places[a] = Shard(factor, sizes[factor] // count, count)
+                        places[a] = Shard(factor, Digit(count, sizes[factor] // count))
                         sizes[factor] = sizes[factor] // count if sizes[factor] % count == 0 else 0
                 if 0 not in sizes:
                     yield Layout(tuple(places))
@@ -158,9 +159,9 @@ class Tensors:
         x = whole.reshape(shape.factors)
         for factor, size in enumerate(shape.factors):
             at = torch.arange(size)
-            for digit, value in digits:
-                if digit.factor == factor:
-                    at = at[at // digit.stride % digit.parts == value]
+            for shard, value in digits:
+                if shard.factor == factor:
+                    at = at[at // shard.digit.stride % shard.digit.parts == value]
             x = x.index_select(factor, at)
         return x.reshape(shape.local(tuple(d for d, _ in digits)).sizes)
 

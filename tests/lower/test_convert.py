@@ -18,6 +18,7 @@ from ssdsl.lower.operators.operand_types import local_sizes
 from ssdsl.lower.stages import Placed, Segment, TypedOperand
 from ssdsl.model.graph import Graph, Origin, Value
 from ssdsl.plan.plan import Mesh, Plan
+from ssdsl.plan.regions import Digit
 from tests.lower.by_hand import staged
 
 SHAPE = Shape(((8,), (8,)))
@@ -25,8 +26,8 @@ VALUE = Value("x", Origin.OPERATOR, (8, 8), "float32", True, ((0,), (1,)), ((8,)
 MESH = Mesh("gpus", (("pp", 2), ("tp", 2)), 0)
 HERE, THERE = (Submesh(MESH, (("pp", stage),)) for stage in (0, 1))
 M = TimeIndex("m", 2)
-BATCH, ROWS, COLUMNS = Shard(0, 4, 2), Shard(0, 4, 2), Shard(1, 4, 2)  # of m, and of tp
-INSIDE = Shard(0, 2, 2)  # rows of a part of the batch
+BATCH, ROWS, COLUMNS = Shard(0, Digit(2, 4)), Shard(0, Digit(2, 4)), Shard(1, Digit(2, 4))  # of m, and of tp
+INSIDE = Shard(0, Digit(2, 2))  # rows of a part of the batch
 PLACES: tuple[Placement, ...] = (REPLICATE, PARTIAL, ROWS, COLUMNS)
 Parts = tuple[tuple[tuple[str, Shard], ...], tuple[str, ...]]  # along `m`: digits, and sums that are owed
 PART: Parts = ((("m", BATCH),), ())

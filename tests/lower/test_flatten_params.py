@@ -21,6 +21,7 @@ from ssdsl.lower.params.place_params import check_shards
 from ssdsl.lower.stages import Assembled, Held
 from ssdsl.plan.plan import State
 from ssdsl.plan.plan import StateShard as StateShard
+from ssdsl.plan.regions import Digit
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 from tests.lower.by_hand import SPAN, graph_of, plan_of, staged, submesh
@@ -79,7 +80,7 @@ def test_weights_of_other_devices_dtypes_or_sums_are_apart() -> None:
 
 def test_weights_whose_parts_differ_in_size_are_apart() -> None:
     """Behind them, copies of another weight would not lie at one address on all devices."""
-    equal, unequal = Shard(0, 512, 2), Shard(0, 1, 2, (((0, 100),), ((100, 1024),)))
+    equal, unequal = Shard(0, Digit(2, 512)), Shard(0, Digit(2, at=(((0, 100),), ((100, 1024),))))
     for along_tp, expected in ((equal, [("c", "b", "a")]), (unequal, [("c", "a"), ("b",)])):
         cut = replace(param("b"), layout=Layout((REPLICATE, along_tp)))
         assert weights(param("a"), cut, param("c")) == expected
@@ -129,7 +130,8 @@ def test_a_bucket_counts_the_bytes_of_its_dtype() -> None:
 
 def test_a_bucket_counts_what_a_device_has_of_a_weight() -> None:
     cut = [
-        replace(param(f"w{n}", 2 * MIB, ("dp",)), layout=Layout((REPLICATE, Shard(0, MIB // 4, 2)))) for n in range(8)
+        replace(param(f"w{n}", 2 * MIB, ("dp",)), layout=Layout((REPLICATE, Shard(0, Digit(2, MIB // 4)))))
+        for n in range(8)
     ]
     found = flats(*cut)
     assert [len(f.weights) for f in found] == [2, 2, 2, 2] and found[0].elements == 2 * MIB // 4
@@ -230,7 +232,7 @@ def test_a_tied_weight_of_unlike_devices_keeps_its_state_whole() -> None:
 
 
 def test_state_that_no_axis_copies_is_refused() -> None:
-    cut = replace(param("a"), layout=Layout((Shard(0, 256, 4), REPLICATE)))
+    cut = replace(param("a"), layout=Layout((Shard(0, Digit(4, 256)), REPLICATE)))
     with pytest.raises(PlanError) as caught:
         check_shards((shard(State.OPTIMIZER, "a", "dp"),), [cut])
     assert [type(d) for d in caught.value.diagnostics] == [ShardConflict]

@@ -6,6 +6,7 @@ from ssdsl.ir.function import Carried
 from ssdsl.ir.value import Axis, Coordinate, Time
 from ssdsl.lower.operators.partial_sums import propagate_partial
 from ssdsl.lower.stages import Summed
+from ssdsl.plan.regions import Digit
 from tests.lower.by_hand import after, graph_of, ordering, plan_of
 
 HEAD = """
@@ -27,13 +28,15 @@ def carried(text: str, axes: dict[str, int], splits: dict[str, str], **places: t
 @IN_SPACE_AND_TIME
 def test_a_linear_operator_behind_a_sum_works_on_its_addends(axis: str, along: Coordinate) -> None:
     found = carried(SUM + "loss[] = div s[] 4", {axis: 2}, {"batch": "dp 2"}).sums
-    assert found == {"loss": (Carried(along, 2, frozenset({"s"})),)}
+    assert found == {"loss": (Carried(along, Digit(2), frozenset({"s"})),)}
 
 
 @IN_SPACE_AND_TIME
 def test_a_whole_term_is_the_addend_of_the_first_part(axis: str, along: Coordinate) -> None:
     text = SUM + "p[] = sum w[in, out]\nloss[] = add s[] p[]"
-    assert carried(text, {axis: 2}, {"batch": "dp 2"}).sums == {"loss": (Carried(along, 2, frozenset({"s", "p"})),)}
+    assert carried(text, {axis: 2}, {"batch": "dp 2"}).sums == {
+        "loss": (Carried(along, Digit(2), frozenset({"s", "p"})),)
+    }
 
 
 @IN_SPACE_AND_TIME
@@ -50,8 +53,8 @@ def test_a_tensor_stays_a_sum_where_only_linear_operators_lead_to_the_loss() -> 
     tail, split = "z[batch, out] = add y[batch, out] y[batch, out]\n", {"y.in": "tp 2"}
     found = carried(HEAD + tail + "loss[] = sum z[batch, out]", {"tp": 2}, split).sums
     assert found == {
-        "z": (Carried(Axis("tp"), 2, frozenset({"y"})),),
-        "loss": (Carried(Axis("tp"), 2, frozenset({"z"})),),
+        "z": (Carried(Axis("tp"), Digit(2), frozenset({"y"})),),
+        "loss": (Carried(Axis("tp"), Digit(2), frozenset({"z"})),),
     }
     more = "r[batch, out] = relu z[batch, out]\nloss[] = sum r[batch, out]"
     assert carried(HEAD + tail + more, {"tp": 2}, split).sums == {}
@@ -66,7 +69,7 @@ def test_a_sum_over_devices_is_completed_before_it_goes_to_others_and_one_in_tim
     text, axes = SUM + "loss[] = div s[] 4", {"pp": 2, "dp": 2}
     places = {"y": ("pp", 0), "s": ("pp", 0), "loss": ("pp", 1)}
     found = carried(text, axes, {"batch": "dp 2, m 2"}, **places).sums
-    assert found == {"loss": (Carried(Time("m"), 2, frozenset({"s"})),)}
+    assert found == {"loss": (Carried(Time("m"), Digit(2), frozenset({"s"})),)}
 
 
 def test_a_sum_is_not_carried_where_another_operand_waits_for_all_its_parts() -> None:
@@ -74,7 +77,7 @@ def test_a_sum_is_not_carried_where_another_operand_waits_for_all_its_parts() ->
     text = SUM + "r[] = relu s[]\nq[] = sum y[batch, out]\nloss[] = add q[] r[]"
     assert carried(text, {"pp": 2}, {"batch": "m 2"}).sums == {}
     on_devices = carried(text, {"dp": 2}, {"batch": "dp 2"}).sums
-    assert on_devices == {"loss": (Carried(Axis("dp"), 2, frozenset({"q", "r"})),)}
+    assert on_devices == {"loss": (Carried(Axis("dp"), Digit(2), frozenset({"q", "r"})),)}
 
 
 LATE = SUM + "r[] = relu s[]\nz[batch, out] = mul y[batch, out] r[]\nloss[] = sum z[batch, out]"

@@ -16,9 +16,10 @@ from ssdsl.cluster.link import LOOPBACK, Link, MeshLinks
 from ssdsl.codegen.expressions import conversion_text, step_text
 from ssdsl.ir.comm import AllGather, AllToAll, Narrow, ReduceScatter, Step, travels
 from ssdsl.ir.function import Conversion
-from ssdsl.ir.layout import PARTIAL, REPLICATE, Cut, Layout, Shape, Shard, nests
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Cut, Layout, Shape, Shard
 from ssdsl.ir.value import Name, Type, Var
 from ssdsl.lower.conversions.reshard import reshard
+from ssdsl.plan.regions import Digit, nests
 from ssdsl.runtime.layout.mesh import RankMesh
 from ssdsl.runtime.ranks import collectives
 from ssdsl.runtime.ranks.transport import Transport
@@ -145,7 +146,7 @@ def test_every_transition(lockstep, tensors, sizes: tuple[int, ...], dims: int) 
 def nests_in_order(layout: Layout) -> bool:
     """Whether the first of the axes that share a factor cuts it outermost."""
     pairs = itertools.combinations(layout.shards(), 2)
-    return all(a.factor != b.factor or a.stride > b.stride for a, b in pairs)
+    return all(a.factor != b.factor or a.digit.stride > b.digit.stride for a, b in pairs)
 
 
 @pytest.mark.thinned(6)
@@ -173,10 +174,10 @@ def test_splits_of_every_factor_of_a_fused_axis(lockstep, tensors, sizes: tuple[
 def test_regions_of_several_axes_meet_halfway() -> None:
     """Halos of two axes come from plain digits, and lead to those of one axis, without the whole tensor."""
     axes, shape, links = axes_of((2, 2)), Shape(((8,), (4,))), MeshLinks((LOOPBACK,) * 2)
-    halos = Shard(0, 1, 4, tuple(((max(0, s - 1), min(8, s + 3)),) for s in (0, 2, 4, 6)))
-    joined, rows, columns = Layout((halos, halos)), Shard(0, 4, 2), Shard(1, 2, 2)
+    halos = Shard(0, Digit(4, at=tuple(((max(0, s - 1), min(8, s + 3)),) for s in (0, 2, 4, 6))))
+    joined, rows, columns = Layout((halos, halos)), Shard(0, Digit(2, 4)), Shard(1, Digit(2, 2))
     ends = {
-        Layout((rows, Shard(0, 2, 2))): ("exchange",),
+        Layout((rows, Shard(0, Digit(2, 2)))): ("exchange",),
         Layout((rows, REPLICATE)): ("exchange",),
         Layout((rows, columns)): ("exchange", "narrow"),
         Layout((REPLICATE, columns)): ("exchange", "narrow"),
@@ -189,7 +190,7 @@ def test_regions_of_several_axes_meet_halfway() -> None:
     (back,) = reshard(Layout((rows, REPLICATE)), joined, shape, axes, 4, links)
     assert travels(back) and back.elements == 1 * 4  # a row of the other half
     (narrow,) = reshard(Layout((REPLICATE, REPLICATE)), joined, shape, axes, 4, links)
-    assert narrow == Narrow(("dp", "tp"), 32, Cut(0, 1, 4, halos.at))
+    assert narrow == Narrow(("dp", "tp"), 32, Cut(0, 1, 4, halos.digit.at))
     gathered = reshard(Layout((rows, REPLICATE)), joined, shape, axes, 4, links, sums=True)
     assert [s.kind for s in gathered] == ["all_gather", "narrow"]  # what is the same on two devices is not added twice
 
@@ -207,11 +208,12 @@ def transitions(draw) -> tuple[Axes, Shape, Layout, Layout]:
     def layout() -> Layout:
         places = []
         for _, n in axes:
+            sharded = [p for p in places if isinstance(p, Shard)]
             digits = [
-                Shard(f, stride, n)
+                Shard(f, digit)
                 for f, size in enumerate(shape.factors)
                 for stride in range(1, size // n + 1)
-                if nests((*(p for p in places if isinstance(p, Shard) and p.factor == f), Shard(f, stride, n)), size)
+                if nests((*(p.digit for p in sharded if p.factor == f), digit := Digit(n, stride)), size)
             ]
             places.append(draw(st.sampled_from([REPLICATE, PARTIAL, *digits])))
         return Layout(tuple(places))
@@ -302,7 +304,7 @@ def edge_cost(before: Layout, after: Layout, axes: Axes, shape: Shape, link: Lin
         return link.collective_time("reduce_scatter", size, n)
     if b is REPLICATE:
         return link.collective_time("all_gather", size * n, n)
-    same = [d for d in (*before.shards(), b) if b is not PARTIAL and d.factor == b.factor]
+    same = [d.digit for d in (*before.shards(), b) if b is not PARTIAL and d.factor == b.factor]
     if b is PARTIAL or not nests(tuple(same), shape.factors[b.factor]):
         return math.inf
     return link.collective_time("all_to_all", size * n, n)
@@ -342,7 +344,7 @@ def fits(layout: Layout, shape: Shape) -> bool:
 
 
 def nest(digits: tuple[Shard, ...], shape: Shape) -> bool:
-    return all(nests(tuple(d for d in digits if d.factor == f), size) for f, size in enumerate(shape.factors))
+    return all(nests(tuple(d.digit for d in digits if d.factor == f), size) for f, size in enumerate(shape.factors))
 
 
 def completed(before: Layout, after: Layout, axes: Axes, shape: Shape, link: Link) -> float:
@@ -373,7 +375,7 @@ def test_no_path_is_cheaper(tensors, sizes: tuple[int, ...], dims: int, link: Li
             assert cost <= completed(before, after, axes, shape, link) * (1 + 1e-9), said
 
 
-ROW, COLUMN = Shard(0, 128, 2), Shard(2, 128, 2)
+ROW, COLUMN = Shard(0, Digit(2, 128)), Shard(2, Digit(2, 128))
 
 
 @pytest.mark.parametrize(
@@ -391,16 +393,20 @@ ROW, COLUMN = Shard(0, 128, 2), Shard(2, 128, 2)
         ([PARTIAL, COLUMN], [PARTIAL, ROW], ["all_to_all(tp, [(1, 3, 2)], [(0, 1, 2)])"]),
         ([ROW, COLUMN], [ROW, COLUMN], []),
         (
-            [ROW, Shard(0, 64, 2)],
-            [Shard(2, 64, 2), COLUMN],
+            [ROW, Shard(0, Digit(2, 64))],
+            [Shard(2, Digit(2, 64)), COLUMN],
             ["all_to_all(dp_tp, [(0, 1, 4)], [(1, 6, 2), (1, 3, 2)])"],
         ),
         (
             [ROW, COLUMN],
-            [Shard(0, 64, 2), Shard(0, 32, 2)],
+            [Shard(0, Digit(2, 64)), Shard(0, Digit(2, 32))],
             ["all_to_all(dp_tp, [(0, 1, 2), (1, 3, 2)], [(0, 1, 4)])"],
         ),
-        ([ROW, Shard(0, 64, 2)], [COLUMN, Shard(2, 64, 2)], ["all_to_all(dp_tp, [(0, 1, 4)], [(1, 3, 4)])"]),
+        (
+            [ROW, Shard(0, Digit(2, 64))],
+            [COLUMN, Shard(2, Digit(2, 64))],
+            ["all_to_all(dp_tp, [(0, 1, 4)], [(1, 3, 4)])"],
+        ),
     ],
 )
 def test_textbook(before: list, after: list, text: list[str]) -> None:

@@ -15,6 +15,7 @@ from ssdsl.ir.comm import Move
 from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh
 from ssdsl.lower.conversions.transfer import keep_boxes, plan_move
 from ssdsl.plan.plan import Mesh
+from ssdsl.plan.regions import Digit
 from ssdsl.record import replace
 from ssdsl.runtime.layout import mesh
 from ssdsl.runtime.program.codec import decoded, to_json
@@ -209,8 +210,8 @@ def test_a_device_keeps_what_it_has(stage: int) -> None:
     """All devices have a value that one of them needs, or get what one of them has."""
     mesh = Mesh("m", (("pp", 3), ("tp", 2)), 0)
     everywhere, one = Submesh(mesh), Submesh(mesh, (("pp", stage),))
-    shape, whole, half = Shape(((8,),)), Layout((REPLICATE, REPLICATE)), Layout((REPLICATE, Shard(0, 4, 2)))
-    for held, needed in ((whole, Layout((REPLICATE,))), (half, Layout((Shard(0, 4, 2),)))):
+    shape, whole, half = Shape(((8,),)), Layout((REPLICATE, REPLICATE)), Layout((REPLICATE, Shard(0, Digit(2, 4))))
+    for held, needed in ((whole, Layout((REPLICATE,))), (half, Layout((Shard(0, Digit(2, 4)),)))):
         for piece in plan_move(held, everywhere, needed, one, shape).pieces:
             assert piece.source[0] == stage
     back = plan_move(Layout((REPLICATE,)), one, whole, everywhere, shape)
@@ -232,7 +233,7 @@ ROWS = Shape(((16,),))
 
 
 def row(stride: int, count: int) -> Shard:
-    return Shard(0, stride, count)
+    return Shard(0, Digit(count, stride))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from ssdsl.lower.operators.type_operators import type_operators
 from ssdsl.lower.stages import TypedGraph, TypedOperand
 from ssdsl.model.dims.window import Band, Sliding, Window
 from ssdsl.model.graph import DimWindow, Graph
-from ssdsl.plan.regions import Regions
+from ssdsl.plan.regions import Digit, Regions
 from ssdsl.record import replace
 from tests.lower.by_hand import after, graph_of, plan_of
 
@@ -95,7 +95,7 @@ def test_each_cell_of_the_table_of_layouts_holds_on_devices_and_in_time(row: str
 
 def test_a_part_is_the_digit_of_its_dimension_and_inner_indices_have_smaller_strides() -> None:
     found = typed(PRODUCT, {"batch": "a 2, m 2"})["x"]
-    assert found.type.layout.places == (Shard(0, 4, 2),) and found.type.time == (("m", Shard(0, 2, 2)),)
+    assert found.type.layout.places == (Shard(0, Digit(2, 4)),) and found.type.time == (("m", Shard(0, Digit(2, 2))),)
     assert [str(size) for size in found.sizes] == ["2", "4"]
 
 
@@ -103,7 +103,7 @@ def test_a_factor_of_an_axis_is_cut_by_its_own_digit() -> None:
     text = PRODUCT.replace("out", "qkv·heads")
     lowering = after(type_operators, plan_of(graph_of(text, **SIZES, qkv=3, heads=4), {"a": 2}, {"heads": "a 2"}))
     found = named(lowering, "y")
-    assert found["w"].type.layout.places == (Shard(2, 2, 2),) and [s.known for s in found["y"].sizes] == [8, 6]
+    assert found["w"].type.layout.places == (Shard(2, Digit(2, 2)),) and [s.known for s in found["y"].sizes] == [8, 6]
 
 
 def test_a_bias_is_added_by_the_first_device_alone_and_its_gradient_is_whole_on_each() -> None:
@@ -163,7 +163,7 @@ def test_a_part_reads_the_region_that_the_kind_of_its_dimension_says(kind: str, 
     assert kind in [row[0] for row in table("kind", "part *i* of the results needs")]
     lowering = after(type_operators, plan_of(windowed(shape), {"a": 2}, {"y.out": "a 2"}))
     read = named(lowering, "y")["x"]
-    assert read.type.layout.places == read.gradient.layout.places == (Shard(1, 1, 2, runs),)
+    assert read.type.layout.places == read.gradient.layout.places == (Shard(1, Digit(2, at=runs)),)
 
 
 def test_a_plain_call_computes_a_part_and_a_kernel_one_that_must_be_merged() -> None:

@@ -23,6 +23,7 @@ from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
 from ssdsl.model.ops.families.experts import OF_ROWS
 from ssdsl.model.ops.families.random import FUNCTIONS
 from ssdsl.model.ops.rows import ROWS
+from ssdsl.plan.regions import Digit
 from ssdsl.runtime.ranks.world import Group, World
 
 
@@ -42,7 +43,7 @@ Place = tuple[int, ...]  # the value of each cut's index
 
 def split(index: str, dim: int, stride: int, parts: int, is_axis: bool) -> Split:
     """A split of an operator's dimension along a mesh axis or an index in time."""
-    return Split(Axis(index) if is_axis else Time(index), dim, stride, parts)
+    return Split(Axis(index) if is_axis else Time(index), dim, Digit(parts, stride))
 
 
 def in_space(cut: Split) -> bool:

@@ -23,7 +23,7 @@ def test_meshes_of_a_loop_are_a_list(plan) -> None:
         "assign stage[s] to gpus[s] for s in 0..2\nsplit model by heads into tp\n"
     )
     assert [(m.name, m.first) for m in made.meshes] == [("gpus[0]", 0), ("gpus[1]", 2)]
-    counts = {r.home.mesh: i.count for r in made.operators.values() if r.place for i in r.indices}
+    counts = {r.home.mesh: i.digit.parts for r in made.operators.values() if r.place for i in r.indices}
     assert counts == {"gpus[0]": 2, "gpus[1]": 3}
 
 
@@ -58,7 +58,9 @@ HALVES = (
 def test_the_axis_of_an_index_is_that_of_the_place_wherever_the_plan_says_it(plan, text: str) -> None:
     """Also of an operator that no statement assigns: the loss is put beside the classifier."""
     made = plan(text)
-    counts = {(r.home.mesh, tuple((i.name, i.count) for i in r.indices)) for r in made.operators.values() if r.place}
+    counts = {
+        (r.home.mesh, tuple((i.name, i.digit.parts) for i in r.indices)) for r in made.operators.values() if r.place
+    }
     assert counts == {("a", (("m", 2), ("dp", 2))), ("b", (("m", 2), ("dp", 4)))}
     assert made.of("cross_entropy_45").home.mesh == "b"
 

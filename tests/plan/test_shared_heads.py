@@ -56,7 +56,7 @@ def mistakes(text: str) -> tuple[Diagnostic, ...]:
 
 def cuts(found: Plan, path: str) -> list[str]:
     operator = next(o for o in found.graph.operators if o.path == path)
-    return [f"{i.name}={i.count} {operator.dims[i.dim].name}" for i in found.of(operator.name).indices]
+    return [f"{i.name}={i.digit.parts} {operator.dims[i.dim].name}" for i in found.of(operator.name).indices]
 
 
 def test_an_axis_is_two_where_heads_are_too_few() -> None:
@@ -120,7 +120,7 @@ def test_unequal_parts_stay_one_index_over_both() -> None:
         'mesh gpus(tp = 6)\nsplit model["h.0"] by heads into tp\nsplit model by ffn into tp = [5, 3, 1, 1, 1, 1]'
     )
     (index,) = found.of("op_7").indices
-    assert (index.name, index.inner, index.sizes) == ("tp_outer", ("tp_inner",), sizes)
+    assert (index.name, index.inner, index.digit.sizes) == ("tp_outer", ("tp_inner",), sizes)
 
 
 def test_what_neither_divides_is_said_with_both() -> None:

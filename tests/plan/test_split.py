@@ -8,6 +8,7 @@ from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Dim, Graph
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan, State
+from ssdsl.plan.regions import Digit
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.render import render
@@ -20,7 +21,7 @@ ASSIGN = "assign model to gpus\n"
 def indices(plan: Plan, path: str) -> list[tuple[str, int, str]]:
     """Name, count and dimension of each index of the first operator with this path."""
     op = next(op for op in plan.graph.operators if op.path == path)
-    return [(i.name, i.count, op.dims[i.dim].name) for i in plan.of(op.name).indices]
+    return [(i.name, i.digit.parts, op.dims[i.dim].name) for i in plan.of(op.name).indices]
 
 
 def test_first_index_is_the_outermost(plan) -> None:
@@ -53,9 +54,9 @@ def test_the_same_fact_twice_is_one(plan) -> None:
 
 def test_sizes(plan) -> None:
     made = plan(MESH + "split model by batch into m = [3, 5]\n" + ASSIGN)
-    assert made.of("linear_44").indices[0].sizes == (3, 5)
+    assert made.of("linear_44").indices[0].digit.sizes == (3, 5)
     made = plan(MESH + "split model by batch into m = [4, 4]\n" + ASSIGN)
-    assert made.of("linear_44").indices[0].sizes is None
+    assert made.of("linear_44").indices[0].digit.sizes is None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_sizes(plan) -> None:
 )
 def test_parts_of_chunks(plan, parts: str, at: object) -> None:
     made = plan(MESH + f"split model by batch into dp {parts}\n" + ASSIGN)
-    assert (made.of("linear_44").indices[0].count, made.of("linear_44").indices[0].at) == (2, at)
+    assert made.of("linear_44").indices[0].digit == Digit(2, at=at)
 
 
 def test_a_cut_of_unequal_parts_divides_each(plan) -> None:

@@ -70,7 +70,7 @@ def test_each_place_that_reads_it_has_its_own() -> None:
     assert graph.storages["view_copy2"].root == "mask_copy2" and graph.storages["view"].root == "mask"
     for name in ("mask_copy2", "view_copy2"):
         assert found.of(name).home == found.of("s").home
-        assert [(i.name, i.count) for i in found.of(name).indices] == [("m", 2)]
+        assert [(i.name, i.digit.parts) for i in found.of(name).indices] == [("m", 2)]
 
 
 def test_copies_and_their_readers_keep_their_signatures() -> None:

@@ -134,7 +134,7 @@ STATED = {  # of a batch of 8, another number of samples, and the sizes of the p
 def test_stated_parts_keep_their_shares(text: str) -> None:
     rows, expected = STATED[text]
     _, found = resized(f"mesh gpus(dp = 2)\nsplit model by batch {text}\nassign model to gpus\n", rows)
-    assert {i.at for record in found.plan.operators.values() for i in record.indices} == expected
+    assert {i.digit.at for record in found.plan.operators.values() for i in record.indices} == expected
     assert is_right(found.program, net(rows))
 
 

@@ -148,9 +148,9 @@ def test_wrong_parts_of_weights_are_refuted() -> None:
     assert prove(program).failures == ()
     first = next(p for p in program.params if any(isinstance(s, Shard) for s in p.layout.places))
     (held,) = first.layout.places
-    assert isinstance(held, Shard) and held.at is not None
-    swapped, overlapping, missing = held.at[::-1], (((0, 101),), *held.at[1:]), (((0, 99),), *held.at[1:])
+    parts = held.digit.at
+    swapped, overlapping, missing = parts[::-1], (((0, 101),), *parts[1:]), (((0, 99),), *parts[1:])
     for at in (swapped, overlapping, missing):
-        wrong = replace(first, layout=Layout((replace(held, at=at),)))
+        wrong = replace(first, layout=Layout((replace(held, digit=replace(held.digit, at=at)),)))
         params = tuple(wrong if p is first else p for p in program.params)
         assert prove(replace(program, params=params)).failures

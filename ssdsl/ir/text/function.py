@@ -131,10 +131,12 @@ def _order(order: Order) -> str:
 def splits_text(splits: Iterable[Split | Carried], operator: Operator) -> str:
     """The splits of an operator, and the partial sums that it carries: `over (batch: dp·m) adds {m: %sum}`."""
     own = [s for s in splits if isinstance(s, Split)]
-    digits = [(coordinate_text(s.coordinate), s.dim, s.stride, s.parts) for s in own if s.at is None]
+    digits = [(coordinate_text(s.coordinate), s.dim, s.digit) for s in own if s.digit.at is None]
     even = digits_text(digits, [d.name for d in operator.dims], [d.size for d in operator.dims])
     regions = (
-        f"{operator.dims[s.dim].name}: {coordinate_text(s.coordinate)} {regions_text(s.at)}" for s in own if s.at
+        f"{operator.dims[s.dim].name}: {coordinate_text(s.coordinate)} {regions_text(s.digit.at)}"
+        for s in own
+        if s.digit.at
     )
     cut = ", ".join(filter(None, (even, *regions)))
     sums = [f"{coordinate_text(s.coordinate)}: {_names(sorted(s.operands))}" for s in splits if isinstance(s, Carried)]
@@ -162,8 +164,8 @@ def _of_operand(window: WindowPart) -> str:
 
 def _sum(offsets: Iterable[Offset]) -> str:
     return " + ".join(
-        f"{coordinate_text(o.coordinate)}·{o.stride}"
-        if o.sizes is None
+        f"{coordinate_text(o.coordinate)}·{o.digit.stride}"
+        if o.digit.at is None
         else f"sum of the parts before {coordinate_text(o.coordinate)}"
         for o in offsets
     )

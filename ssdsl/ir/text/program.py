@@ -90,11 +90,11 @@ def param_text(param: Param, graph: Graph) -> str:
 
 def _local_sizes(param: Param) -> Iterator[Size]:
     """Yields the local size of each axis; one with unequal parts is a size that varies."""
-    uneven = [(axis, s) for axis, s in digits_of(Type(param.layout), param.submesh.axes) if s.at is not None]
-    equal = param.shape.local(tuple(s for s in param.layout.shards() if s.at is None))
+    uneven = [(axis, s) for axis, s in digits_of(Type(param.layout), param.submesh.axes) if s.digit.at is not None]
+    equal = param.shape.local(tuple(s for s in param.layout.shards() if s.digit.at is None))
     for number, known in enumerate(equal.sizes):
         own = [(axis, s) for axis, s in uneven if equal.axis_of(s.factor) == number]
-        varying = tuple(Varying(axis, s.lengths or ()) for axis, s in own)
+        varying = tuple(Varying(axis, s.digit.sizes or ()) for axis, s in own)
         yield Size(known // math.prod(equal.factors[s.factor] for _, s in own), varying)
 
 

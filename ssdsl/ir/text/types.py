@@ -10,10 +10,9 @@ from collections.abc import Iterable, Sequence
 from ssdsl.ir.layout import PARTIAL, Layout
 from ssdsl.ir.value import Coordinate, TimeIndex, Type, Var, digits_of, names_of
 from ssdsl.model.graph import Graph
-from ssdsl.plan.regions import Regions, lengths_of, parts_of
+from ssdsl.plan.regions import Digit, Regions, lengths_of, parts_of
 
 Axes = tuple[tuple[str, int], ...]
-Digit = tuple[str, int, int, int]  # the name of a coordinate, the dimension, the stride and the parts
 
 DTYPES = {
     "float64": "f64",
@@ -74,15 +73,16 @@ def names_text(names: Iterable[str]) -> str:
     return f"({', '.join(names)})"
 
 
-def digits_text(digits: Sequence[Digit], names: Sequence[str], sizes: Sequence[int]) -> str:
-    """For each dimension, the coordinates that cut it: `batch: dp·m, ffn: tp`."""
+def digits_text(digits: Sequence[tuple[str, int, Digit]], names: Sequence[str], sizes: Sequence[int]) -> str:
+    """For each dimension, the coordinates that cut it: `batch: dp·m, ffn: tp`. `digits` are plain ones, each with the
+    name of its coordinate and the number of the dimension."""
     words = []
-    for dim in sorted({d for _, d, _, _ in digits}):
+    for dim in sorted({d for _, d, _ in digits}):
         left, parts = sizes[dim], []
-        for name, _, stride, count in sorted((d for d in digits if d[1] == dim), key=lambda d: -d[2]):
-            between = left // (stride * count)
+        for name, _, digit in sorted((d for d in digits if d[1] == dim), key=lambda d: -d[2].stride):
+            between = left // digit.period
             parts += [str(between), name] if between > 1 else [name]
-            left = stride
+            left = digit.stride
         words.append(f"{names[dim]}: {'·'.join(parts)}")
     return ", ".join(words)
 
@@ -92,8 +92,8 @@ def _region(type_: Type, value: str, graph: Graph, axes: Axes) -> str:
     if not shards:
         return ""
     names, sizes = dimension_names(value, graph), [n for axis in graph.values[value].sizes for n in axis]
-    even = digits_text([(name, s.factor, s.stride, s.parts) for name, s in shards if s.at is None], names, sizes)
-    uneven = (f"{names[s.factor]}: {name} {regions_text(s.at)}" for name, s in shards if s.at is not None)
+    even = digits_text([(name, s.factor, s.digit) for name, s in shards if s.digit.at is None], names, sizes)
+    uneven = (f"{names[s.factor]}: {name} {regions_text(s.digit.at)}" for name, s in shards if s.digit.at is not None)
     return f"at ({', '.join(filter(None, (even, *uneven)))})"
 
 

@@ -38,5 +38,5 @@ def check_path(plan: Plan, shape: Shape, before: Layout, after: Layout) -> None:
 
 def _index_of(plan: Plan, held: Shard) -> Index | None:
     """An index of the plan that cuts into as many parts as a digit has, if possible of the same sizes."""
-    found = [i for record in plan.operators.values() for i in record.indices if i.count == held.parts]
-    return next((i for i in found if i.sizes == held.lengths), found[0] if found else None)
+    found = [i for record in plan.operators.values() for i in record.indices if i.digit.parts == held.digit.parts]
+    return next((i for i in found if i.digit.sizes == held.digit.sizes), found[0] if found else None)

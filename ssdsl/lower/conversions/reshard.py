@@ -18,7 +18,8 @@ from ssdsl.ir.comm import (
     Step,
     travels,
 )
-from ssdsl.ir.layout import PARTIAL, REPLICATE, Cut, Layout, Placement, Shape, Shard, cut, is_apart, nests, regions_of
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Cut, Layout, Placement, Shape, Shard, cut, is_apart, regions_of
+from ssdsl.plan.regions import Digit, nests
 from ssdsl.record import Record
 from ssdsl.runtime.layout.regions import Regions, length, pieces
 from ssdsl.text.diagnostic import InternalError
@@ -46,7 +47,7 @@ def reshard(
     >>> from ssdsl.cluster.link import LOOPBACK, MeshLinks
     >>> from ssdsl.ir.comm import AllToAll
     >>> from ssdsl.ir.layout import Cut
-    >>> by_rows, by_columns = Layout((Shard(0, 4, 2),)), Layout((Shard(1, 8, 2),))
+    >>> by_rows, by_columns = Layout((Shard(0, Digit(2, 4)),)), Layout((Shard(1, Digit(2, 8)),))
     >>> square, axes = Shape(((8,), (16,))), (("tp", 2),)
     >>> links = MeshLinks((LOOPBACK,))
     >>> reshard(Layout((PARTIAL,)), by_rows, square, axes, 4, links)
@@ -137,7 +138,7 @@ def _edges(
             if isinstance(s, Shard) and end.axes_of(s) == (a,) and s != place and _fits(s, others, shape)
         ]
         targets = [*dict.fromkeys(targets)]
-        if isinstance(place, Shard) and place.at is not None:
+        if isinstance(place, Shard) and place.digit.at is not None:
             continue
         if isinstance(place, Shard) and is_apart(place, others, shape):
             step = AllGather((name,), whole, cut(shape, place, others))
@@ -145,7 +146,7 @@ def _edges(
         if isinstance(place, Shard):
             continue
         for target in targets:
-            if place is PARTIAL and target.at is not None:
+            if place is PARTIAL and target.digit.at is not None:
                 continue
             if place is PARTIAL:
                 step = ReduceScatter((name,), whole, cut(shape, target, others))
@@ -159,7 +160,7 @@ def _edges(
 
 def _with_regions(*layouts: Layout) -> Iterable[tuple[tuple[int, ...], int]]:
     """The axes whose devices together have regions in one of the layouts, with the factor that is cut."""
-    return dict.fromkeys((layout.axes_of(s), s.factor) for layout in layouts for s in layout.shards() if s.at)
+    return dict.fromkeys((layout.axes_of(s), s.factor) for layout in layouts for s in layout.shards() if s.digit.at)
 
 
 def _all_moving(
@@ -171,7 +172,10 @@ def _all_moving(
         moving = [
             (a, here, there)
             for a, (here, there) in enumerate(zip(layout.places, end.places, strict=True))
-            if isinstance(here, Shard) and isinstance(there, Shard) and here != there and here.at is there.at is None
+            if isinstance(here, Shard)
+            and isinstance(there, Shard)
+            and here != there
+            and here.digit.at is there.digit.at is None
         ]
         for count in range(1, len(moving) + 1):
             for group in itertools.combinations(moving, count):
@@ -190,7 +194,7 @@ def _along(layout: Layout, over: tuple[int, ...], factor: int | None = None) -> 
     """The placements on some axes, with REPLICATE for digits of other factors than the given one; None if one has
     regions of other axes too, or of some of these only."""
     shards = [(a, p) for a in over for p in [layout.places[a]] if isinstance(p, Shard)]
-    if any(layout.axes_of(p) != (over if p.at is not None else (a,)) for a, p in shards):
+    if any(layout.axes_of(p) != (over if p.digit.at is not None else (a,)) for a, p in shards):
         return None
     other = {a for a, p in shards if factor is not None and p.factor != factor}
     return tuple(REPLICATE if a in other else layout.places[a] for a in over)
@@ -212,7 +216,7 @@ def _between_regions(
     """The step between two placements on some axes together, one of which has regions; None if there is no such step,
     or nothing to do. Along one axis, regions are cut out as other digits are."""
     shards, names = [p for p in (*places, *target) if isinstance(p, Shard)], tuple(name for name, _ in axes)
-    if places == target or PARTIAL in target or all(s.at is None for s in shards):
+    if places == target or PARTIAL in target or all(s.digit.at is None for s in shards):
         return None
     if {*places} == {REPLICATE}:
         is_cut = len(axes) > 1 and _fits(shards[0], others, shape)
@@ -243,7 +247,7 @@ def exchange(
 ) -> Exchange:
     """The step from parts that are the regions `have` of a factor to the regions `need`, in a tensor that has one value
     of each of the `others`."""
-    source, target = (cut(shape, Shard(factor, 1, len(at), at), others) for at in (have, need))
+    source, target = (cut(shape, Shard(factor, Digit(len(at), at=at)), others) for at in (have, need))
     elements = most_received(have, need, sums=sums) * (shape.local(others).numel // shape.factors[factor])
     return Exchange(names, elements, source, target, sums, in_time=in_time)
 
@@ -252,17 +256,18 @@ def exchange(
 def _regions(places: tuple[Placement, ...], size: int, counts: tuple[int, ...]) -> Regions | None:
     """The region that each device has, of all those along some axes together; None if it depends on other digits too.
 
-    >>> _regions((Shard(0, 4, 2), REPLICATE), 8, (2, 2))
+    >>> _regions((Shard(0, Digit(2, 4)), REPLICATE), 8, (2, 2))
     (((0, 4),), ((0, 4),), ((4, 8),), ((4, 8),))
     """
-    digits = [p for p in places if isinstance(p, Shard)]
+    digits = [p.digit for p in places if isinstance(p, Shard)]
     if len(places) == 1 or not digits or digits[0].at is not None:
         return regions_of(places[0], size, math.prod(counts))
-    if math.prod(d.parts for d in digits) * min(d.stride for d in digits) != size:
+    least = min(d.stride for d in digits)
+    if math.prod(d.parts for d in digits) * least != size:
         return None
     devices = itertools.product(*map(range, counts))
-    starts = [sum(c * p.stride for c, p in zip(d, places, strict=True) if isinstance(p, Shard)) for d in devices]
-    return tuple(((start, start + min(d.stride for d in digits)),) for start in starts)
+    starts = [sum(c * p.digit.stride for c, p in zip(d, places, strict=True) if isinstance(p, Shard)) for d in devices]
+    return tuple(((start, start + least),) for start in starts)
 
 
 @lru_cache(maxsize=4096)
@@ -280,7 +285,7 @@ def _fit(shards: tuple[Shard, ...], others: tuple[Shard, ...], shape: Shape) -> 
     """Whether a part can have values of all these digits beside others, each with one place in all parts."""
     every = (*others, *shards)
     return all(
-        nests(tuple(s for s in every if s.factor == shard.factor), shape.factors[shard.factor])
+        nests(tuple(s.digit for s in every if s.factor == shard.factor), shape.factors[shard.factor])
         and is_apart(shard, others, shape)
         for shard in shards
     )

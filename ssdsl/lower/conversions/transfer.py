@@ -9,8 +9,9 @@ import itertools
 from collections.abc import Iterator
 
 from ssdsl.ir.comm import BoxPiece, Move
-from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh, nests
+from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh
 from ssdsl.lower.operators.operand_types import inside as within
+from ssdsl.plan.regions import nests
 
 Run = tuple[int, int]  # where it begins, and its length
 Box = tuple[Run, ...]
@@ -23,8 +24,9 @@ def plan_move(before: Layout, source: Submesh, after: Layout, target: Submesh, s
     An axis of 12 goes from 2 devices to 3: device 1 of the target needs 4..8, half of it from each source.
 
     >>> from ssdsl.plan.plan import Mesh
+    >>> from ssdsl.plan.regions import Digit
     >>> two, three = Submesh(Mesh("a", (("x", 2),), 0)), Submesh(Mesh("b", (("y", 3),), 2))
-    >>> by = lambda parts: Layout((Shard(0, 12 // parts, parts),))
+    >>> by = lambda parts: Layout((Shard(0, Digit(parts, 12 // parts)),))
     >>> for p in plan_move(by(2), two, by(3), three, Shape(((12,),))).pieces:
     ...     print(p.source, p.source_box, "->", p.target, p.target_box)
     (0,) ((0, 4),) -> (0,) ((0, 4),)
@@ -56,23 +58,25 @@ def keep_boxes(layout: Layout, shape: Shape, times: tuple[Shard, ...], uneven: f
     part leaves one box; a digit inside others leaves several, so the tensor is sent whole along it. So it is for a
     factor in `uneven`, whose parts in time have unequal sizes: a device's box would differ from part to part.
 
+    >>> from ssdsl.plan.regions import Digit
     >>> shape = Shape(((12,),))
-    >>> str(keep_boxes(Layout((Shard(0, 6, 2),)), shape, ())), str(keep_boxes(Layout((Shard(0, 3, 2),)), shape, ()))
+    >>> halves, quarters = Shard(0, Digit(2, 6)), Shard(0, Digit(2, 3))
+    >>> str(keep_boxes(Layout((halves,)), shape, ())), str(keep_boxes(Layout((quarters,)), shape, ()))
     ('[S(0)]', '[R]')
-    >>> str(keep_boxes(Layout((Shard(0, 3, 2),)), shape, (Shard(0, 6, 2),)))    # 12 = m 2 · dp 2 · 3: a box of each m
+    >>> str(keep_boxes(Layout((quarters,)), shape, (halves,)))    # 12 = m 2 · dp 2 · 3: a box of each m
     '[S(0)]'
     """
     kept: set[Shard] = set()
     for factor, left in enumerate(shape.local(times).factors):
         if factor in uneven:
             continue
-        others = tuple(d for d in times if d.factor == factor)
-        for d in sorted((d for d in layout.shards() if d.factor == factor), key=lambda d: -d.stride):
-            (inside,) = within(Layout((d,)), times).shards()
-            if inside.stride * inside.parts != left or not nests((d, *others), shape.factors[factor]):
+        others = tuple(s.digit for s in times if s.factor == factor)
+        for shard in sorted((s for s in layout.shards() if s.factor == factor), key=lambda s: -s.digit.stride):
+            (inside,) = within(Layout((shard,)), times).shards()
+            if inside.digit.period != left or not nests((shard.digit, *others), shape.factors[factor]):
                 break
-            kept.add(d)
-            left = inside.stride
+            kept.add(shard)
+            left = inside.digit.stride
     return Layout(tuple(REPLICATE if isinstance(p, Shard) and p not in kept else p for p in layout.places))
 
 
@@ -102,11 +106,11 @@ def _boxes(
     sizes = shape.local(cut).factors
     for coordinates in itertools.product(*(range(n) for n, _ in free)):
         box = [(0, size) for size in sizes]
-        digits = [(p, c) for (_, p), c in zip(free, coordinates, strict=True) if isinstance(p, Shard)]
-        for digit, c in sorted(digits, key=lambda item: -item[0].stride):
-            start, length = box[digit.factor]
-            assert digit.stride * digit.parts == length, "the parts of a layout that travels are boxes"
-            box[digit.factor] = (start + c * digit.stride, digit.stride)
+        shards = [(p, c) for (_, p), c in zip(free, coordinates, strict=True) if isinstance(p, Shard)]
+        for shard, c in sorted(shards, key=lambda item: -item[0].digit.stride):
+            start, length = box[shard.factor]
+            assert shard.digit.period == length, "the parts of a layout that travels are boxes"
+            box[shard.factor] = (start + c * shard.digit.stride, shard.digit.stride)
         yield coordinates, tuple(box)
 
 

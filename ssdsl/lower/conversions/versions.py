@@ -24,6 +24,7 @@ from ssdsl.lower.conversions.route import NO_SHARES, Parts, RouteEnd, Shares, fi
 from ssdsl.lower.operators.operand_types import inside, local_sizes
 from ssdsl.lower.stages import Placed, Segment
 from ssdsl.model.graph import Value
+from ssdsl.plan.regions import Digit
 from ssdsl.record import Record, replace
 
 
@@ -125,12 +126,12 @@ class Within:
             own = dict(var.type.time)[name]
             fixed = tuple(d for d in var.type.digits if d != own)
             check_even(self.lowering.plan, need.shape, own, fixed)
-            parts, all_ = (regions_of(d, need.shape.factors[d.factor], d.parts) or () for d in (own, digit))
+            parts, all_ = (regions_of(d, need.shape.factors[d.factor], d.digit.parts) or () for d in (own, digit))
             starts = tuple(((0, start),) for ((start, _),) in parts)  # for each part, all positions in front of it
             before, joined = (
                 exchange((name,), own.factor, parts, at, need.shape, fixed, in_time=True) for at in (starts, all_)
             )
-            earlier = self._in_time(var, name, replace(own, stride=1, at=starts), need)
+            earlier = self._in_time(var, name, Shard(own.factor, Digit(len(starts), at=starts)), need)
             self.make(Received(earlier, self.number, var.name, (before,)))
             result = self._in_time(var, name, digit, need)
             self.known[key] = self.make(Conversion(var.name, result, (joined,), also=(earlier.name,)))

@@ -154,7 +154,8 @@ def kinds_of(lowering: Sunk) -> dict[str, Kind]:
 
 
 def _time(splits: tuple[OpSplit, ...]) -> list[TimeIndex]:
-    return [TimeIndex(s.coordinate.name, s.parts, s.sizes) for s in splits if isinstance(s.coordinate, Time)]
+    digits = ((s.coordinate.name, s.digit) for s in splits if isinstance(s.coordinate, Time))
+    return [TimeIndex(name, digit.parts, digit.sizes) for name, digit in digits]
 
 
 def levels_of(lowering: Sunk, kinds: dict[str, Kind], joined: Joined) -> dict[str, int]:

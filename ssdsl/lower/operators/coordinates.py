@@ -10,7 +10,7 @@ from ssdsl.ir.value import Axis, Coordinate, Time
 from ssdsl.model.dims.window import Band
 from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Index
-from ssdsl.plan.regions import Regions, Run, parts_of
+from ssdsl.plan.regions import Digit, Regions, Run, near_equal
 
 
 def coordinate_of(index: Index, submesh: Submesh) -> Coordinate:
@@ -32,11 +32,13 @@ def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Sub
         if are_joined(operator, together, submesh):
             splits += [_joined(operator, together, submesh)] if index is together[0] else []
             continue
-        left[index.dim] //= index.count * index.outside  # `outside`: parts of outer indices that this operator lacks
-        coordinate = coordinate_of(index, submesh)
-        at = parts_of((left[index.dim],) * index.count) if index.inner and index.at is None else index.at
-        stride = left[index.dim] if at is None else 1
-        splits.append(Split(coordinate, index.dim, stride, index.count, at, index.also))
+        digit = index.digit
+        left[index.dim] //= digit.parts * index.outside  # `outside`: parts of outer indices that this operator lacks
+        if digit.at is None:
+            digit = digit.scaled(left[index.dim])
+            if index.inner:  # one digit on several axes has regions
+                digit = Digit(digit.parts, at=digit.regions(digit.period))
+        splits.append(Split(coordinate_of(index, submesh), index.dim, digit, index.also))
     return tuple(splits)
 
 
@@ -45,11 +47,12 @@ def are_joined(operator: Operator, indices: Sequence[Index], submesh: Submesh) -
     because operators read windows of them or they differ in size."""
     if len(indices) < 2 or not all(isinstance(coordinate_of(i, submesh), Axis) for i in indices):
         return False
-    if any(i.also is not None or i.inner or i.outside > 1 or any(len(r) > 1 for r in i.at or ()) for i in indices):
+    if any(i.also is not None or i.inner or i.outside > 1 or not i.digit.are_single for i in indices):
         return False
     dim = indices[0].dim
     windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == dim]
-    is_even = all(i.at is None for i in indices) and not operator.dims[dim].size % math.prod(i.count for i in indices)
+    divides = operator.dims[dim].size % math.prod(i.digit.parts for i in indices) == 0
+    is_even = divides and all(i.digit.at is None for i in indices)
     return not is_even or not all(isinstance(window, Band) and window.is_prefix for window in windows)
 
 
@@ -57,13 +60,13 @@ def _joined(operator: Operator, indices: Sequence[Index], submesh: Submesh) -> S
     """One split for all indices of one dimension. Its parts are in the order of the devices along their axes, which may
     be another order than that of the cuts."""
     size, dim = operator.dims[indices[0].dim].size, indices[0].dim
-    counts = {i.name: i.count for i in indices}
+    counts = {i.name: i.digit.parts for i in indices}
     names = [name for name, _ in submesh.axes if name in counts]
     # the run of each part by its numbers in the cuts; and for each device, in the mesh's order, its numbers
-    parts = dict(zip(itertools.product(*(range(i.count) for i in indices)), nested(size, indices), strict=True))
+    parts = dict(zip(itertools.product(*(range(i.digit.parts) for i in indices)), nested(size, indices), strict=True))
     devices = (dict(zip(names, at, strict=True)) for at in itertools.product(*(range(counts[n]) for n in names)))
     at: Regions = tuple((parts[tuple(device[i.name] for i in indices)],) for device in devices)
-    return Split(Axis(names[0], tuple(names[1:])), dim, 1, len(at), at)
+    return Split(Axis(names[0], tuple(names[1:])), dim, Digit(len(at), at=at))
 
 
 def nested(size: int, indices: Sequence[Index]) -> list[Run]:
@@ -72,7 +75,7 @@ def nested(size: int, indices: Sequence[Index]) -> list[Run]:
 
     >>> from ssdsl.text.source import Source, Span
     >>> span = Span(Source("plan.ssp", ""), 0, 0)
-    >>> nested(13, [Index("node", 2, 0, span), Index("gpu", 2, 0, span)])
+    >>> nested(13, [Index("node", 0, Digit(2), span), Index("gpu", 0, Digit(2), span)])
     [(0, 4), (4, 7), (7, 10), (10, 13)]
     """
     runs: list[Run] = [(0, size)]
@@ -83,7 +86,6 @@ def nested(size: int, indices: Sequence[Index]) -> list[Run]:
 
 def _cut(index: Index, size: int) -> list[Run]:
     """The parts of a run of this size. An index with regions has them for this size already."""
-    if index.at is not None:
-        return [(runs[0][0], runs[-1][1]) for runs in index.at]
-    each, more = divmod(size, index.count)
-    return [run for (run,) in parts_of([each + (k < more) for k in range(index.count)])]
+    if index.digit.at is not None:
+        return [(runs[0][0], runs[-1][1]) for runs in index.digit.at]
+    return [run for (run,) in near_equal(size, index.digit.parts)]

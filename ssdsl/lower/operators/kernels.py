@@ -11,7 +11,8 @@ from ssdsl.model.dims.window import around
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.op import PartKernel
 from ssdsl.model.ops.reader import AxisOfPart, axes_of, kernel_dims, parameters
-from ssdsl.plan.regions import Runs, on_axis
+from ssdsl.plan.regions import Digit, Runs, on_axis
+from ssdsl.record import replace
 from ssdsl.runtime.layout.regions import shared
 from ssdsl.text.diagnostic import InternalError
 
@@ -64,7 +65,7 @@ def _size(operator: Operator, dims: Iterable[int]) -> int:
 def _windows(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[WindowPart]:
     """Yields a WindowPart for each axis along which a part reads windows."""
     for split in (s for s in splits if isinstance(s, Split) and not is_inner(operator, s)):
-        results = split.regions(operator.dims[split.dim].size)
+        results = split.digit.regions(operator.dims[split.dim].size)
         for number, at in windows_on(operator, split):
             needs, size = tuple(map(around, at)), operator.dims[number].size
             operand, axis = place_of(operator, number)
@@ -75,7 +76,7 @@ def _inside(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[Offset]
     """Yields the offsets of inner splits: those that cut the parts of a split whose parts read windows."""
     for split in (s for s in splits if isinstance(s, Split) and is_inner(operator, s)):
         if any(windows_on(operator, split)):
-            yield Offset(split.coordinate, split.stride)
+            yield Offset(split.coordinate, split.digit)
 
 
 def place_of(operator: Operator, number: int) -> tuple[int, int]:
@@ -97,7 +98,7 @@ def _place(operator: Operator, axis: tuple[int, ...], splits: tuple[Split, ...])
     if any(s.dim != axis[0] for s in own):
         raise InternalError(f"parts of `{operator.name}` along an inner factor are not consecutive")
     inner = _size(operator, axis[1:])
-    offsets = tuple(Offset(s.coordinate, inner if s.sizes else s.stride * inner, s.sizes) for s in own)
+    offsets = tuple(Offset(s.coordinate, s.digit.scaled(inner)) for s in own)
     return PlaceOnAxis(offsets, _size(operator, axis))
 
 
@@ -105,9 +106,9 @@ def _before(offsets: tuple[Offset, ...]) -> tuple[Offset, ...]:
     """The offsets that give the number of parts before one, from those of its first position. With one index it is the
     part's number, also of unequal parts."""
     if len(offsets) == 1:
-        return (Offset(offsets[0].coordinate, 1),)
-    least = min(offset.stride for offset in offsets)
-    return tuple(Offset(offset.coordinate, offset.stride // least) for offset in offsets)
+        return (Offset(offsets[0].coordinate, Digit(offsets[0].digit.parts)),)
+    least = min(o.digit.stride for o in offsets)
+    return tuple(Offset(o.coordinate, replace(o.digit, stride=o.digit.stride // least)) for o in offsets)
 
 
 def _region(operator: Operator, operand: Operand, splits: tuple[Split, ...], axes: Axes) -> Region:
@@ -124,7 +125,7 @@ def _region(operator: Operator, operand: Operand, splits: tuple[Split, ...], axe
             part = 0
             for name in names_of(split.coordinate):
                 part = part * counts[name] + device[name]
-            runs = shared(runs, split.runs(size, part)) if d in split.dims else runs
+            runs = shared(runs, split.digit.runs(size, part)) if d in split.dims else runs
         return runs
 
     devices = (dict(zip(counts, at, strict=True)) for at in itertools.product(*map(range, counts.values())))

@@ -18,11 +18,11 @@ import math
 from collections.abc import Iterator
 
 from ssdsl.ir.function import Carried, OpSplit, Split
-from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, regions, regions_of, regions_over
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, placement, regions_of
 from ssdsl.ir.value import Axis, Size, Time, Type, Varying, digits_of, names_of
 from ssdsl.model.dims.window import in_time, needed
 from ssdsl.model.graph import Operand, Operator
-from ssdsl.plan.regions import Regions, lengths_of
+from ssdsl.plan.regions import Regions, digit_of, digits_over, lengths_of
 from ssdsl.record import replace
 
 Axes = tuple[tuple[str, int], ...]
@@ -37,10 +37,11 @@ def operand_types(
 
     >>> from ssdsl.model.graph import Dim, Stage
     >>> from ssdsl.model.ops.rows import ROWS
+    >>> from ssdsl.plan.regions import Digit
     >>> x, w, y = (Operand(n, a) for n, a in (("x", ((0,), (1,))), ("w", ((1,), (2,))), ("y", ((0,), (2,)))))
     >>> dims = (Dim("batch", 8, 0), Dim("in", 4, 1), Dim("out", 6, 2))
     >>> mm = Operator("mm", "mm", "aten::mm", "", "", Stage.COMPUTE, (), (), (x, w), (y,), dims, ROWS["aten::mm"])
-    >>> splits, axes = (Split(Axis("tp"), dim=1, stride=2, parts=2),), (("tp", 2),)
+    >>> splits, axes = (Split(Axis("tp"), 1, Digit(2, 2)),), (("tp", 2),)
     >>> [str(t.layout) for t in operand_types(mm, splits, x, axes, is_output=False)]    # columns of x; rows of w alike
     ['[S(1)]', '[S(1)]']
     >>> [str(t.layout) for t in operand_types(mm, splits, y, axes, is_output=True)]     # an addend; its gradient whole
@@ -48,7 +49,7 @@ def operand_types(
 
     By `batch` instead, w is needed whole, and its gradient is an addend:
 
-    >>> splits = (Split(Axis("dp"), dim=0, stride=4, parts=2),)
+    >>> splits = (Split(Axis("dp"), 0, Digit(2, 4)),)
     >>> [str(t.layout) for t in operand_types(mm, splits, w, (("dp", 2),), is_output=False)]
     ['[R]', '[P]']
     """
@@ -91,9 +92,10 @@ def places_in(operator: Operator, split: OpSplit, operand: Operand, axes: Axes) 
     place, names, found = place_in(operator, split, operand), names_of(split.coordinate), tuple[Placement | None, ...]()
     if len(names) > 1 and isinstance(place, Shard):
         counts, size = dict(axes), operand_shape(operator, operand).factors[place.factor]
-        at = regions_of(place, size, place.parts)
+        at = regions_of(place, size, place.digit.parts)
         assert at is not None
-        found = regions_over(place.factor, size, at, tuple(counts[n] for n in names))
+        digits = digits_over(at, size, tuple(counts[n] for n in names))
+        found = tuple(placement(place.factor, digit) for digit in digits)
     for name, own in zip(names, found or (place,) * len(names), strict=True):
         yield name, own if isinstance(own, Shard) else None
 
@@ -106,22 +108,23 @@ def place_in(operator: Operator, split: OpSplit, operand: Operand) -> Placement 
 
     >>> from ssdsl.model.graph import Dim, Stage
     >>> from ssdsl.model.ops.rows import ROWS
+    >>> from ssdsl.plan.regions import Digit
     >>> weight, dims = Operand("w", ((0,), (1, 2, 3))), tuple(Dim("", n, k) for k, n in enumerate((128, 3, 4, 32)))
     >>> row = ROWS["aten::mm"]
     >>> linear = Operator("mm", "mm", "aten::mm", "", "", Stage.COMPUTE, (), (), (weight,), (), dims, row)
-    >>> place_in(linear, Split(Axis("tp"), dim=2, stride=2, parts=2), weight)
-    Shard(factor=2, stride=2, parts=2, at=None)
+    >>> place_in(linear, Split(Axis("tp"), 2, Digit(2, 2)), weight)
+    Shard(factor=2, digit=Digit(parts=2, stride=2, at=None))
     """
     if isinstance(split, Carried):
         return None
     dims = dims_of(operand)
     if (dim := next((d for d in split.dims if d in dims), None)) is not None:
         factor, size = dims.index(dim), operator.dims[dim].size
-        stride, at = split.in_dim([d.size for d in operator.dims], dim)
-        return Shard(factor, stride, split.parts) if at is None else regions(factor, size, at)
+        digit = split.in_dim([d.size for d in operator.dims], dim)
+        return Shard(factor, digit) if digit.at is None else placement(factor, digit_of(digit.at, size))
     for dim, at in windows_on(operator, split):
         if dim in dims:
-            return regions(dims.index(dim), operator.dims[dim].size, at)
+            return placement(dims.index(dim), digit_of(at, operator.dims[dim].size))
     return None
 
 
@@ -131,14 +134,14 @@ def windows_on(operator: Operator, split: Split) -> Iterator[tuple[int, Regions]
     results = operator.dims[split.dim].size
     for number, dim in enumerate(operator.dims):
         if dim.window is not None and dim.window.of == split.dim and number != split.also:
-            at = (((0, results),),) * split.parts if is_inner(operator, split) else split.regions(results)
+            at = (((0, results),),) * split.digit.parts if is_inner(operator, split) else split.digit.regions(results)
             window = in_time(dim.window.shape) if isinstance(split.coordinate, Time) else dim.window.shape
             yield number, tuple(needed(window, runs) for runs in at)
 
 
 def is_inner(operator: Operator, split: Split) -> bool:
     """Whether a split cuts the parts of another one."""
-    return split.at is None and split.stride * split.parts < operator.dims[split.dim].size
+    return split.digit.at is None and split.digit.period < operator.dims[split.dim].size
 
 
 def waits_for_no_later(made: Placement | None, read: Placement | None, shape: Shape) -> bool:
@@ -147,7 +150,7 @@ def waits_for_no_later(made: Placement | None, read: Placement | None, shape: Sh
         return True
     if not isinstance(made, Shard) or not isinstance(read, Shard) or made.factor != read.factor:
         return False
-    before, after = (regions_of(s, shape.factors[s.factor], s.parts) for s in (made, read))
+    before, after = (regions_of(s, shape.factors[s.factor], s.digit.parts) for s in (made, read))
     return before is not None and after == tuple(((0, runs[-1][1]),) for runs in before)
 
 
@@ -164,8 +167,11 @@ def operand_shape(operator: Operator, operand: Operand) -> Shape:
 def inside(layout: Layout, removed: tuple[Shard, ...]) -> Layout:
     """The layout inside one task, whose digits in time (`removed`) are fixed: strides above a removed digit shrink.
 
-    >>> inside(Layout((Shard(0, 8, 2),)), (Shard(0, 2, 4),)).shards()     # 16 = dp 2 · m 4 · 2; of one m: dp 2 · 2
-    (Shard(factor=0, stride=2, parts=2, at=None),)
+    16 = dp 2 · m 4 · 2; of one m: dp 2 · 2.
+
+    >>> from ssdsl.plan.regions import Digit
+    >>> inside(Layout((Shard(0, Digit(2, 8)),)), (Shard(0, Digit(4, 2)),)).shards()
+    (Shard(factor=0, digit=Digit(parts=2, stride=2, at=None)),)
     """
     if not removed:
         return layout
@@ -173,32 +179,33 @@ def inside(layout: Layout, removed: tuple[Shard, ...]) -> Layout:
 
 
 def _shrink(shard: Shard, removed: tuple[Shard, ...]) -> Shard:
-    inner = math.prod(r.parts for r in removed if r.factor == shard.factor and r.stride < shard.stride)
-    return shard if inner == 1 else replace(shard, stride=shard.stride // inner)
+    digit, others = shard.digit, (r.digit for r in removed if r.factor == shard.factor)
+    inner = math.prod(other.parts for other in others if other.stride < digit.stride)
+    return shard if inner == 1 else Shard(shard.factor, replace(digit, stride=digit.stride // inner))
 
 
 def local_sizes(shape: Shape, type_: Type, axes: Axes) -> tuple[Size, ...]:
     """The local size of each axis of a tensor of `shape` on a submesh with these axes.
 
+    >>> from ssdsl.plan.regions import Digit
     >>> shape = Shape(((16,), (3, 4, 8)))                       # [batch, qkv · heads · head_dim]
-    >>> by_heads = Type(Layout((Shard(2, 2, 2),)), (("m", Shard(0, 4, 4)),))
+    >>> by_heads = Type(Layout((Shard(2, Digit(2, 2)),)), (("m", Shard(0, Digit(4, 4))),))
     >>> [str(size) for size in local_sizes(shape, by_heads, (("tp", 2),))]
     ['4', '48']
-    >>> unequal = Type(by_heads.layout, (("m", Shard(0, 1, 2, (((0, 10),), ((10, 16),)))),))
+    >>> unequal = Type(by_heads.layout, (("m", Shard(0, Digit(2, at=(((0, 10),), ((10, 16),))))),))
     >>> [str(size) for size in local_sizes(shape, unequal, (("tp", 2),))]
     ['n_m', '48']
     """
     known: list[int] = list(shape.factors)
     varying: dict[int, list[Varying]] = {}
     for coordinate, shard in digits_of(type_, axes):
-        lengths = shard.lengths
-        if lengths is None:
-            known[shard.factor] //= shard.parts
-        elif len(set(lengths)) == 1:
-            known[shard.factor] = lengths[0]
+        if (sizes := shard.digit.sizes) is None:
+            known[shard.factor] //= shard.digit.parts
+        elif not shard.digit.is_unequal:
+            known[shard.factor] = sizes[0]
         else:
             known[shard.factor] = 1
-            varying.setdefault(shard.factor, []).append(Varying(coordinate, lengths))
+            varying.setdefault(shard.factor, []).append(Varying(coordinate, sizes))
     return tuple(_sizes(shape, known, varying))
 
 
@@ -215,7 +222,7 @@ def local_dims(operator: Operator, splits: tuple[OpSplit, ...]) -> list[int]:
     sizes = [d.size for d in operator.dims]
     for split in (s for s in splits if isinstance(s, Split)):
         for number, at in windows_on(operator, split) if not is_inner(operator, split) else ():
-            sizes[number] = -(-sum(lengths_of(at)) // split.parts)
+            sizes[number] = -(-sum(lengths_of(at)) // split.digit.parts)
         for dim in split.dims:
-            sizes[dim] = -(-sizes[dim] // split.parts)
+            sizes[dim] = -(-sizes[dim] // split.digit.parts)
     return sizes

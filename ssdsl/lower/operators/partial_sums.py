@@ -142,13 +142,13 @@ class _Walk:
         for coordinate in dict.fromkeys(c for s in sums for c in s):
             found = [s[coordinate] for s in sums if coordinate in s]
             together = linear_with(operator, [at for at, s in enumerate(sums) if coordinate in s])
-            alike = len({(i.count, i.sizes) for i in found}) == 1
+            alike = len({(i.digit.parts, i.digit.sizes) for i in found}) == 1
             if is_written and isinstance(coordinate, Time):
                 continue
             if coordinate.name not in names and alike and together and not self._delays(operator, sums, coordinate):
                 addends = frozenset(operator.inputs[at].value for at in together)
                 index = found[0]
-                taken[coordinate] = Carried(coordinate, index.count, addends, index.sizes), index
+                taken[coordinate] = Carried(coordinate, index.digit, addends), index
         return taken
 
     def _delays(self, operator: Operator, sums: list[Partial], coordinate: Coordinate) -> bool:

@@ -97,7 +97,7 @@ def _cuts(lowering: Summed) -> dict[int, int]:
         parts: dict[int, int] = {}
         for index in lowering.plan.of(operator.name).indices:
             cls = operator.dims[index.dim].cls
-            parts[cls] = parts.get(cls, 1) * index.count
+            parts[cls] = parts.get(cls, 1) * index.digit.parts
         for cls, count in parts.items():
             cuts[cls] = math.lcm(cuts.get(cls, 1), count)
     return cuts
@@ -127,14 +127,13 @@ def _problems(
         if not why and index.name in moved:
             why = "its running statistics are stored in runs, one behind the other"
         if why:
-            are_runs = all(len(runs) == 1 for runs in index.at or ())
             where = operator.kind, path, operator.source
-            problem = PartsApart(index.span, dim.name, index.name, why, *where, are_runs)
+            problem = PartsApart(index.span, dim.name, index.name, why, *where, index.digit.are_single)
             yield problem, index.name
-        is_told_of = any(i.dim == index.dim and i.sizes is None for i in same[same.index(index) + 1 :])
-        if others and not joined and (index.sizes is not None or (reads_windows and not is_told_of)):
+        is_told_of = any(i.dim == index.dim and i.digit.sizes is None for i in same[same.index(index) + 1 :])
+        if others and not joined and (index.digit.sizes is not None or (reads_windows and not is_told_of)):
             is_outer, permuted = same[-1].name != index.name, _is_permuted(index)
-            apart = any(len(runs) > 1 for runs in index.at or ())
+            apart = not index.digit.are_single
             times = (i.name for i in same if not isinstance(coordinate_of(i, submesh), Axis))
             in_time = next(times, "") if reads_windows and not is_of_keys else ""
             uneven = UnevenWithOthers(
@@ -148,7 +147,7 @@ def _problems(
             )
             yield uneven, index.name
         elif any(operator.dims[d].combined for d in index.dims) and not isinstance(coordinate_of(index, submesh), Axis):
-            groups = cuts().get(dim.cls, 0) if index.dim in batch and all(i.sizes is None for i in same) else 0
+            groups = cuts().get(dim.cls, 0) if index.dim in batch and all(i.digit.sizes is None for i in same) else 0
             yield (
                 CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source, groups),
                 index.name,
@@ -169,8 +168,8 @@ def _moved_statistics(operator: Operator, indices: tuple[Index, ...], submesh: S
 
 
 def _is_permuted(index: Index) -> bool:
-    """Whether the parts are runs of one size; with `sizes` set, they are not in the dimension's order."""
-    return index.sizes is not None and len({*index.sizes}) == 1 and all(len(runs) == 1 for runs in index.at or ())
+    """Whether the parts are runs of one size; as regions, they are not in the dimension's order."""
+    return index.digit.at is not None and index.digit.are_single and not index.digit.is_unequal
 
 
 def _cut_in_front(operator: Operator, index: Index, indices: tuple[Index, ...]) -> tuple[str, str] | None:
@@ -190,14 +189,14 @@ def _in_order(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) 
     cut = (
         s for s in operator_splits(operator, indices, submesh) if s.dim in placed and len(names_of(s.coordinate)) > 1
     )
-    return all(s.at is None or [*s.at] == sorted(s.at) for s in cut)
+    return all(s.digit.at is None or [*s.digit.at] == sorted(s.digit.at) for s in cut)
 
 
 def _needs_runs(operator: Operator, index: Index, coordinate: Coordinate) -> str:
     """The reason why the parts of an index have to be runs, or runs in order; empty if they are, or need not be."""
-    if index.are_runs:
+    if index.digit.are_runs:
         return ""
-    are_runs = all(len(runs) == 1 for runs in index.at or ())
+    are_runs = index.digit.are_single
     if not are_runs and not isinstance(coordinate, Axis):
         return f"those of `{index.name}` run one after another"
     windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == index.dim]

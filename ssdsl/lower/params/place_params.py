@@ -3,13 +3,14 @@
 import itertools
 from collections.abc import Hashable, Iterator, Mapping
 
-from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, Submesh, nests
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, Submesh
 from ssdsl.ir.param import Param
 from ssdsl.lower.errors import BufferApart, ParamsOverlap, PlacedOperator, ShardConflict
 from ssdsl.lower.stages import Segmented, Stored, grown
 from ssdsl.model.evaluation_errors import WeightElsewhere
 from ssdsl.model.graph import Graph, Origin
 from ssdsl.plan.plan import State, StateShard
+from ssdsl.plan.regions import Digit, nests
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
@@ -146,10 +147,10 @@ def _part(param: Param, ways: int) -> Shard | None:
     """A digit that cuts a weight once more into so many parts, inside of those that it has: of the first factor that
     they divide."""
     for factor, size in enumerate(param.shape.factors):
-        held = [digit for digit in param.layout.shards() if digit.factor == factor]
+        held = [s.digit for s in param.layout.shards() if s.factor == factor]
         left = min((digit.stride for digit in held), default=size)
         if left % ways == 0 and not any(digit.at for digit in held):
-            return Shard(factor, left // ways, ways)
+            return Shard(factor, Digit(ways, left // ways))
     return None
 
 
@@ -180,10 +181,10 @@ def _holds(place: Placement, written: Written | None, shape: Shape) -> bool:
     """Whether a device can hold its part of what is written: the new value, which may have other factors than the
     buffer, can be cut so, and a device has a share of each of the parts in time: none cuts the same positions.
 
-    >>> rows, halves = Shape(((8,),)), Shard(0, 4, 2)
-    >>> _holds(Shard(0, 2, 2), (rows, (halves,)), rows), _holds(Shard(0, 4, 2), (rows, (halves,)), rows)
+    >>> rows, halves = Shape(((8,),)), Shard(0, Digit(2, 4))
+    >>> _holds(Shard(0, Digit(2, 2)), (rows, (halves,)), rows), _holds(halves, (rows, (halves,)), rows)
     (True, False)
-    >>> _holds(Shard(0, 2, 4), (Shape(((2, 4),)), ()), rows)
+    >>> _holds(Shard(0, Digit(4, 2)), (Shape(((2, 4),)), ()), rows)
     False
     """
     if not isinstance(place, Shard) or written is None:
@@ -192,7 +193,7 @@ def _holds(place: Placement, written: Written | None, shape: Shape) -> bool:
     if (layout := Layout((place,)).refactored(shape, made)) is None:
         return False
     (shard,) = layout.shards()
-    return all(nests((shard, s), made.factors[s.factor]) for s in parts if s.factor == shard.factor)
+    return all(nests((shard.digit, s.digit), made.factors[s.factor]) for s in parts if s.factor == shard.factor)
 
 
 def _check_together(lowering: Segmented, buffer: str, users: list[str]) -> None:

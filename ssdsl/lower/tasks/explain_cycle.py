@@ -204,7 +204,7 @@ def _around(graph: TaskGraph, operator: Operator, name: str) -> list[tuple[str, 
     """The indices outside the given one on the same dimension of an operator, each with its number of parts."""
     indices = graph.plan.of(operator.name).indices
     own = next((at for at, index in enumerate(indices) if index.name == name), 0)
-    return [(i.name, i.count) for i in indices[:own] if i.dim == indices[own].dim and i.count > 1]
+    return [(i.name, i.digit.parts) for i in indices[:own] if i.dim == indices[own].dim and i.digit.parts > 1]
 
 
 def _read_by_all(graph: TaskGraph, producer: Function, reader: Function, _: At) -> NeedsWhole | None:

@@ -41,7 +41,7 @@ def near_axes(facts: Facts, model: ModelIndex) -> list[NearAxis]:
     for number, record in facts.distinct(model.numbers(model.compute)).items():
         name = model.graph.operators[number].name
         for index in record.indices:
-            if facts.meshes and index.count > 1 and is_in_time(facts, name, index):
+            if facts.meshes and index.digit.parts > 1 and is_in_time(facts, name, index):
                 _note(facts, name, found.setdefault(index.span, _InTime(index)))
     return [near for one in found.values() if (near := _near(one)) is not None]
 
@@ -60,4 +60,4 @@ def _near(one: _InTime) -> NearAxis | None:
     if not like:
         return None
     mesh = free[like[0]]
-    return NearAxis(one.index.span, name, one.index.count, mesh.name, like[0], dict(mesh.axes)[like[0]])
+    return NearAxis(one.index.span, name, one.index.digit.parts, mesh.name, like[0], dict(mesh.axes)[like[0]])

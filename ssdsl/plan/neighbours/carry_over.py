@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 
 from ssdsl.model.graph import Graph, Operator, Origin, Stage
 from ssdsl.plan.neighbours.place_beside import beside
-from ssdsl.plan.neighbours.refit import Fit, IndexParts, Keep, refit, shares
+from ssdsl.plan.neighbours.refit import IndexParts, Keep, refit, shares
 from ssdsl.plan.plan import NOTHING, ClockRow, Index, OpPlan, Order, Placement, Plan, TaskSet
+from ssdsl.plan.regions import Digit
 from ssdsl.record import replace
 
 Key = tuple[int, int]  # the size of a dimension in the plan, and in the other graph
@@ -35,7 +36,7 @@ class Resized:
     plan: Plan
     keep: Keep
     chains: dict[Key, dict[Chain, None]] = field(default_factory=dict)
-    fits: dict[tuple[int, Chain], Mapping[str, Fit]] = field(default_factory=dict)
+    fits: dict[tuple[int, Chain], Mapping[str, Digit]] = field(default_factory=dict)
 
     @staticmethod
     def of(plan: Plan, pairs: Iterable[tuple[Operator, Operator]], keep: Keep) -> "Resized":
@@ -64,8 +65,8 @@ class Resized:
             chain = self._around(key, mine, {i.name for i in indices if i.within})
         fits = self._fit(size, chain)
         outer = itertools.takewhile(lambda cut: cut.name != index.name, chain)
-        lacking = math.prod(fits[cut.name].count for cut in outer if cut not in mine)
-        return replace(index, count=fits[index.name].count, at=fits[index.name].at).of_all(lacking)
+        lacking = math.prod(fits[cut.name].parts for cut in outer if cut not in mine)
+        return replace(index, digit=fits[index.name]).of_all(lacking)
 
     def counts(self) -> dict[str, int]:
         """The new numbers of parts of indices that have fewer parts than in the plan."""
@@ -73,7 +74,7 @@ class Resized:
         for (_, size), chains in self.chains.items():
             for chain in chains:
                 fits = self._fit(size, chain)
-                fewer = {c.name: fits[c.name].count for c in chain if fits[c.name].count < c.count}
+                fewer = {c.name: fits[c.name].parts for c in chain if fits[c.name].parts < c.digit.parts}
                 found |= {name: min(n, found.get(name, n)) for name, n in fewer.items()}
         return found
 
@@ -82,7 +83,7 @@ class Resized:
         others = (chain for chain in self.chains[key] if within.isdisjoint(cut.name for cut in chain))
         return (*max(others, key=len, default=()), *(cut for cut in mine if cut.name in within))
 
-    def _fit(self, size: int, chain: Chain) -> Mapping[str, Fit]:
+    def _fit(self, size: int, chain: Chain) -> Mapping[str, Digit]:
         if (size, chain) not in self.fits:
             self.fits[size, chain] = refit(size, chain, self.keep)
         return self.fits[size, chain]
@@ -91,7 +92,7 @@ class Resized:
         place = self.plan.of(twin.name).place  # an operator on data has none: it runs wherever it is read
         meshes = (m for m in self.plan.meshes if place is None or m.name == place.mesh)
         axes = {axis for mesh in meshes for axis, _ in mesh.axes}
-        return tuple(IndexParts(i.name, i.count, i.name not in axes, shares(i.at)) for i in indices if i.dim == dim)
+        return tuple(IndexParts(i.name, shares(i.digit), i.name not in axes) for i in indices if i.dim == dim)
 
 
 def numbers_of(twin: Operator, operator: Operator) -> dict[int, int]:
@@ -247,5 +248,5 @@ def _moved(indices: Iterable[Index], twin: Operator, operator: Operator, resized
         if at is None or operator.dims[at].fixed:
             continue
         moved = resized.moved(indices, index, twin, operator.dims[at].size)
-        if moved.count > 1:
+        if moved.digit.parts > 1:
             yield replace(moved, dim=at, also=None if index.also is None else numbers.get(index.also))

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from ssdsl.plan.regions import Regions, parts_of
-from ssdsl.record import Record
+from ssdsl.plan.regions import Digit, Regions, near_equal, parts_of
+from ssdsl.record import Record, replace
 
 Keep = Literal["regions", "sizes", "equal"]  # stated regions stay in place; parts may be unequal runs; all are equal
 
@@ -19,49 +19,43 @@ Keep = Literal["regions", "sizes", "equal"]  # stated regions stay in place; par
 class IndexParts(Record):
     """One index of a dimension, with its number of parts, which lie on devices, or run one after another in time.
 
-    `at` has the regions of its parts, if the plan states them, as shares: those of `into dp = [4, 12]` are `((0, 1),)`
-    and `((1, 4),)`, a quarter and the rest.
+    Regions that the plan states are shares: those of `into dp = [4, 12]` are `((0, 1),)` and `((1, 4),)`, a quarter and
+    the rest.
     """
 
     name: str
-    count: int
+    digit: Digit
     in_time: bool
-    at: Regions | None = None
 
 
-class Fit(Record):
-    """One index as it cuts another size: into `count` parts (1: not at all). `at` has their positions, if they are
-    unequal."""
+def shares(digit: Digit) -> Digit:
+    """The digit with its regions in the smallest whole numbers that have the same ratios.
 
-    count: int
-    at: Regions | None = None
-
-
-def shares(at: Regions | None) -> Regions | None:
-    """The regions of parts in the smallest whole numbers that have the same ratios.
-
-    >>> shares((((0, 4), (12, 16)), ((4, 12),)))  # a zig-zag
+    >>> shares(Digit(2, at=(((0, 4), (12, 16)), ((4, 12),)))).at  # a zig-zag
     (((0, 1), (3, 4)), ((1, 3),))
     """
-    if at is None:
-        return None
-    unit = math.gcd(*(end for runs in at for run in runs for end in run))
-    return tuple(tuple((start // unit, end // unit) for start, end in runs) for runs in at)
+    if digit.at is None:
+        return digit
+    unit = math.gcd(*(end for runs in digit.at for run in runs for end in run))
+    return replace(digit, at=tuple(tuple((start // unit, end // unit) for start, end in runs) for runs in digit.at))
 
 
-def refit(size: int, cuts: Sequence[IndexParts], keep: Keep) -> Mapping[str, Fit]:
+def refit(size: int, cuts: Sequence[IndexParts], keep: Keep) -> Mapping[str, Digit]:
     """The cuts of a dimension of this size by these indices, the outermost first: over as many devices as possible,
-    then into as many parts in time. Stated regions stay where they are, if they are kept and no part is empty.
+    then into as many parts in time. Stated regions stay where they are, if they are kept and no part is empty. An index
+    of one part does not cut.
 
-    >>> zigzag = (((0, 1), (3, 4)), ((1, 3),))
-    >>> refit(11, [IndexParts("cp", 2, False, zigzag)], "regions")
-    {'cp': Fit(count=2, at=(((0, 2), (8, 11)), ((2, 8),)))}
-    >>> refit(12, [IndexParts("dp", 2, False), IndexParts("m", 4, True)], "sizes")  # 6 each: 2, 2, 1, 1
-    {'dp': Fit(count=2, at=None), 'm': Fit(count=4, at=(((0, 2),), ((2, 4),), ((4, 5),), ((5, 6),)))}
-    >>> refit(9, [IndexParts("dp", 2, False), IndexParts("m", 4, True)], "sizes")  # 6 and 3, in thirds
-    {'dp': Fit(count=2, at=(((0, 6),), ((6, 9),))), 'm': Fit(count=3, at=None)}
-    >>> refit(5, [IndexParts("dp", 2, False)], "equal")
-    {'dp': Fit(count=1, at=None)}
+    >>> zigzag, dp, m = Digit(2, at=(((0, 1), (3, 4)), ((1, 3),))), Digit(2), Digit(4)
+    >>> refit(11, [IndexParts("cp", zigzag, False)], "regions")["cp"].at
+    (((0, 2), (8, 11)), ((2, 8),))
+    >>> found = refit(12, [IndexParts("dp", dp, False), IndexParts("m", m, True)], "sizes")  # 6 each: 2, 2, 1, 1
+    >>> found["dp"] == dp, found["m"].at
+    (True, (((0, 2),), ((2, 4),), ((4, 5),), ((5, 6),)))
+    >>> found = refit(9, [IndexParts("dp", dp, False), IndexParts("m", m, True)], "sizes")  # 6 and 3, in thirds
+    >>> found["dp"].at, found["m"] == Digit(3)
+    ((((0, 6),), ((6, 9),)), True)
+    >>> refit(5, [IndexParts("dp", dp, False)], "equal")["dp"].parts
+    1
     """
     if keep == "regions" and (stated := _stated(size, cuts)) is not None:
         return stated
@@ -69,18 +63,19 @@ def refit(size: int, cuts: Sequence[IndexParts], keep: Keep) -> Mapping[str, Fit
     return dict(zip((c.name for c in cuts), _fits(size, *found), strict=True))
 
 
-def _stated(size: int, cuts: Sequence[IndexParts]) -> Mapping[str, Fit] | None:
+def _stated(size: int, cuts: Sequence[IndexParts]) -> Mapping[str, Digit] | None:
     """The cuts if one index has stated regions, and equal parts of all others divide the size; else None."""
-    (number, *more) = [n for n, cut in enumerate(cuts) if cut.at is not None] or (None,)
-    if number is None or more or size % math.prod(cut.count for n, cut in enumerate(cuts) if n != number):
+    (number, *more) = [n for n, cut in enumerate(cuts) if cut.digit.at is not None] or (None,)
+    if number is None or more or size % math.prod(cut.digit.parts for n, cut in enumerate(cuts) if n != number):
         return None
-    inner = math.prod(cut.count for cut in cuts[number + 1 :])  # the size of each run is a multiple of it
-    units = size // math.prod(cut.count for cut in cuts[:number]) // inner
-    at = _scaled(cuts[number].at or (), units, inner)
+    inner = math.prod(cut.digit.parts for cut in cuts[number + 1 :])  # the size of each run is a multiple of it
+    units = size // math.prod(cut.digit.parts for cut in cuts[:number]) // inner
+    at = _scaled(cuts[number].digit.at or (), units, inner)
     if not all(at):
         return None
     are_equal = at == parts_of([units * inner // len(at)] * len(at))
-    return {cut.name: Fit(cut.count, at if n == number and not are_equal else None) for n, cut in enumerate(cuts)}
+    stated = Digit(len(at), at=None if are_equal else at)
+    return {cut.name: stated if n == number else cut.digit for n, cut in enumerate(cuts)}
 
 
 def _scaled(at: Regions, units: int, unit: int) -> Regions:
@@ -107,14 +102,16 @@ def _ways(size: int, cuts: Sequence[IndexParts], unequal: bool) -> Iterator[Way]
                 continue
             if odd is None:
                 yield counts, None
-            elif left >= cuts[odd].count or cuts[odd].in_time:  # every device has a part; in time there may be fewer
-                yield (*counts[:odd], min(left, cuts[odd].count), *counts[odd + 1 :]), odd
+            elif (
+                left >= cuts[odd].digit.parts or cuts[odd].in_time
+            ):  # every device has a part; in time there may be fewer
+                yield (*counts[:odd], min(left, cuts[odd].digit.parts), *counts[odd + 1 :]), odd
 
 
 def _divisors(size: int, cut: IndexParts) -> list[int]:
     """The numbers of equal parts that an index may have: its own, fewer if it is in time, or 1."""
-    fewer = range(2, cut.count) if cut.in_time else ()
-    return [n for n in (1, *fewer, cut.count) if size % n == 0]
+    fewer = range(2, cut.digit.parts) if cut.in_time else ()
+    return [n for n in (1, *fewer, cut.digit.parts) if size % n == 0]
 
 
 def _worth(cuts: Sequence[IndexParts], counts: Sequence[int], odd: int | None) -> tuple[int, bool, int, bool]:
@@ -123,13 +120,11 @@ def _worth(cuts: Sequence[IndexParts], counts: Sequence[int], odd: int | None) -
     return devices, odd is None or cuts[odd].in_time, math.prod(counts), odd is None
 
 
-def _fits(size: int, counts: Sequence[int], odd: int | None) -> Iterator[Fit]:
+def _fits(size: int, counts: Sequence[int], odd: int | None) -> Iterator[Digit]:
     """Each index as it cuts the dimension, the outermost first, by the numbers of parts that `_ways` found."""
     for n, count in enumerate(counts):
         if n != odd:
-            yield Fit(count)
+            yield Digit(count)
             continue
-        inner = math.prod(counts[n + 1 :])  # the size of each part is a multiple of it
-        each, more = divmod(size // math.prod(counts[:n]) // inner, count)  # the first `more` parts are larger by one
-        sizes = [(each + (k < more)) * inner for k in range(count)]
-        yield Fit(count, parts_of(sizes) if more else None)
+        here, inner = size // math.prod(counts[:n]), math.prod(counts[n + 1 :])  # `inner` divides the size of each part
+        yield Digit(count, at=near_equal(here, count, inner) if here // inner % count else None)

@@ -19,6 +19,7 @@ from ssdsl.model.graph import Graph, Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.facts import Facts
 from ssdsl.plan.plan import AxisDigit, Index
+from ssdsl.plan.regions import Digit
 from ssdsl.plan.statements.parts import SplitParts
 
 
@@ -28,8 +29,8 @@ def sizes_left(facts: Facts, op: Operator, at: int, before: str = "") -> list[in
     sizes = [op.dims[at].size]
     for index in takewhile(lambda i: i.name != before, facts.of(op.name).indices):
         if index.dim == at:
-            equal = (n for size in sizes for n in (-(-size // index.count), size // index.count))
-            sizes = list(dict.fromkeys(index.sizes or equal))
+            equal = (n for size in sizes for n in (-(-size // index.digit.parts), size // index.digit.parts))
+            sizes = list(dict.fromkeys(index.digit.sizes or equal))
     return sizes
 
 
@@ -47,7 +48,7 @@ def in_digits(ctx: Context, op: Operator, at: int, parts: SplitParts) -> tuple[I
     strides = [math.prod(counts[n + 1 :]) for n in range(len(counts))]
     found = zip((place for place, _ in digits), counts, strides, strict=True)
     return tuple(
-        Index(name, count, dim, parts.cut.span, digit=AxisDigit(stride, parts.count))
+        Index(name, dim, Digit(count), parts.cut.span, of_axis=AxisDigit(Digit(count, stride), parts.count))
         for dim, count, stride in found
         if dim is not None and (dim == at or count > 1)
     )
@@ -118,5 +119,5 @@ def of_inner_alone(
         if at is None or ctx.facts.index(op.name, cut[op.dims[at].cls].name) is not None:
             continue
         index = cut[op.dims[at].cls]
-        if all(size % index.count == 0 for size in sizes_left(ctx.facts, op, at)):
-            yield number, Index(index.name, index.count, at, index.span, digit=index.digit)
+        if all(size % index.digit.parts == 0 for size in sizes_left(ctx.facts, op, at)):
+            yield number, Index(index.name, at, index.digit, index.span, of_axis=index.of_axis)

@@ -28,6 +28,7 @@ from ssdsl.plan.facts import SplitIndex, Uncut
 from ssdsl.plan.model_index import DimPlaces, Places
 from ssdsl.plan.paths import match_names, starred, starred_module
 from ssdsl.plan.plan import Index
+from ssdsl.plan.regions import Digit
 from ssdsl.plan.statements.inner_dims import (
     counts_statistics,
     in_digits,
@@ -161,7 +162,7 @@ def _beside(ctx: Context, op: Operator, at: int, parts: SplitParts) -> Index | N
 
 def _is_cut_so(ctx: Context, op: Operator, at: int, parts: SplitParts, known: Index) -> bool:
     """Whether an existing index makes the same parts of a dimension."""
-    return (known.devices, known.at) == (parts.count, _index(ctx, op, at, parts).at)
+    return (known.devices, known.digit.at) == (parts.count, _index(ctx, op, at, parts).digit.at)
 
 
 def _is_one(ctx: Context, name: str) -> bool:
@@ -188,8 +189,7 @@ def _index(ctx: Context, op: Operator, at: int, parts: SplitParts) -> Index:
     name, span = parts.cut.name.text, parts.cut.span
     left = sizes_left(ctx.facts, op, at, before=name)
     is_cut = len(left) == 1 and parts.go_into(left[0], unequal=_may_be_unequal(ctx, op, at, parts))
-    regions = parts.regions(left[0]) if is_cut else None
-    return Index(name, parts.count, at, span, regions)
+    return Index(name, at, parts.digit(left[0]) if is_cut else Digit(parts.count), span)
 
 
 def _has(ctx: Context, one: _Alike, parts: SplitParts) -> bool:
@@ -338,7 +338,7 @@ def _may_be_unequal(ctx: Context, op: Operator, at: int, parts: SplitParts) -> b
     """Whether parts may be unequal: operators read windows of the dimension; and no other index cuts it, or all that do
     are axes of meshes and this statement lists no chunks."""
     others = (i for i in ctx.facts.of(op.name).indices if i.name != parts.cut.name.text)
-    cuts = [i.name for i in others if i.dim == at and i.count > 1]
+    cuts = [i.name for i in others if i.dim == at and i.digit.parts > 1]
     axes = {axis for _, axis, _ in ctx.facts.axes()}
     is_alone = not cuts or (parts.chunks is None and axes.issuperset((*cuts, parts.cut.name.text)))
     return op.dims[at].cls in ctx.model.graph.windowed and is_alone
@@ -432,9 +432,9 @@ def _not_so(
     name, index = s.dim.text, parts.cut.name.text
     if parts.total is not None:
         return BadSizes(parts.cut.span, index, parts.total, name, left, _modules(where), has_others)
-    cuts = [i for i in ctx.facts.of(op.name).indices if i.dim == at and i.count > 1]
-    taken = tuple(Division(i.name, i.count, ctx.facts.cut_origins.get(i.span)) for i in cuts)
-    taken = () if any(i.at for i in cuts) else taken
+    cuts = [i for i in ctx.facts.of(op.name).indices if i.dim == at and i.digit.parts > 1]
+    taken = tuple(Division(i.name, i.digit.parts, ctx.facts.cut_origins.get(i.span)) for i in cuts)
+    taken = () if any(i.digit.at for i in cuts) else taken
     is_axis = parts.cut.count is None
     sizes = {size for mesh in ctx.facts.meshes.values() for axis, size in mesh.axes if axis == index}
     along = () if is_axis else tuple(sorted(sizes - {parts.count}))

@@ -95,7 +95,7 @@ class _Numbering:
     def _split(self, split: OpSplit) -> Any:
         if not isinstance(split, Carried):
             return split
-        return split.coordinate, split.parts, split.sizes, {self._value(o) for o in split.operands}
+        return split.coordinate, split.digit.parts, split.digit.sizes, {self._value(o) for o in split.operands}
 
     def _var(self, var: Var) -> Form:
         return self._name(var.name), var.type, var.gradient, var.shape, var.dtype

@@ -234,18 +234,18 @@ class Walk:
     def _check_splits(self, op: OpPart) -> None:
         """Raises Wrong unless each split has a coordinate of the function and as many parts as it: so all parts run."""
         for split in op.splits:
-            name, sizes = split.coordinate.name, split.sizes
+            name, sizes = split.coordinate.name, split.digit.sizes
             if isinstance(split.coordinate, Axis):
                 names = split.coordinate.names  # of several axes the last is innermost, as groups number their devices
                 fits = [*names] == [axis for axis, _ in self.axes if axis in names]
-                fits = fits and math.prod(self.sizes[axis] for axis in names) == split.parts
-                fits = fits and (len(names) == 1 if sizes is None else len(sizes) == split.parts)
+                fits = fits and math.prod(self.sizes[axis] for axis in names) == split.digit.parts
+                fits = fits and (len(names) == 1 if sizes is None else len(sizes) == split.digit.parts)
             else:
                 index = self.index.get(name)
-                fits = index is not None and (index.parts, index.sizes) == (split.parts, sizes)
+                fits = index is not None and (index.parts, index.sizes) == (split.digit.parts, sizes)
             if not fits:
                 there = [*self.axes, *((t.name, t.sizes or t.parts) for t in self.time)]
-                raise Wrong(Rule.COORDINATE, f"one of {there}", f"{name} of {sizes or split.parts} parts")
+                raise Wrong(Rule.COORDINATE, f"one of {there}", f"{name} of {sizes or split.digit.parts} parts")
 
     def _check_operands(self, operator: Operator, op: OpPart) -> None:
         values = self.facts.graph.values

@@ -9,6 +9,7 @@ from ssdsl.ir.function import Kernel, Offset, OpPart, Region, Split, WindowPart,
 from ssdsl.ir.value import Axis
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.reader import argument, axes_of, parameters
+from ssdsl.plan.regions import Digit
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.types.local import Axes, Regions, Runs
 from ssdsl.prove.types.operators import OURS, Combining, combining
@@ -91,7 +92,7 @@ def check_kernel(operator: Operator, op: OpPart, axes: Axes) -> None:
 def _reading_windows(operator: Operator, splits: list[Split], windows: frozenset[WindowPart]) -> Told:
     of = {d.window.of for d in operator.dims if d.window is not None}
     inside = (s for s in splits if s.dim in of and s.also is None and is_inside(operator, s))
-    offsets = frozenset(Offset(s.coordinate, s.stride) for s in inside)
+    offsets = frozenset(Offset(s.coordinate, s.digit) for s in inside)
     return Told(part_function(operator) or "a kernel that does not exist", offsets=offsets, windows=windows)
 
 
@@ -210,14 +211,16 @@ def _offsets(operator: Operator, axis: tuple[int, ...], splits: list[Split]) -> 
         raise Wrong(Rule.KERNEL, "splits of one axis", [s.dim for s in splits])
     offsets = []
     for s in splits:
-        if any(len(runs) != 1 for runs in s.at or ()) or [*(s.at or ())] != sorted(s.at or ()):
-            raise Wrong(Rule.KERNEL, "parts one behind the other", s.at)
+        if any(len(runs) != 1 for runs in s.digit.at or ()) or [*(s.digit.at or ())] != sorted(s.digit.at or ()):
+            raise Wrong(Rule.KERNEL, "parts one behind the other", s.digit.at)
         inner = math.prod(operator.dims[d].size for d in axis[axis.index(s.dim) + 1 :])
-        offsets.append(Offset(s.coordinate, inner if s.sizes else s.stride * inner, s.sizes))
+        offsets.append(Offset(s.coordinate, s.digit.scaled(inner)))
     whole = math.prod(operator.dims[d].size for d in axis)
     # nested digits of the outermost factor leave runs: the smallest stride times all parts is the axis
-    is_run = len(splits) == 1 and splits[0].sizes is not None and splits[0].dim == axis[0]
-    if not is_run and min(o.stride for o in offsets) * math.prod(s.parts for s in splits) != whole:
+    plain = [o.digit.stride for o in offsets if o.digit.at is None]
+    is_run = len(splits) == 1 and not plain and splits[0].dim == axis[0]
+    are_runs = len(plain) == len(splits) and min(plain) * math.prod(s.digit.parts for s in splits) == whole
+    if not is_run and not are_runs:
         raise Wrong(Rule.KERNEL, "parts that are runs of the axis", [s.dim for s in splits])
     return offsets
 
@@ -225,10 +228,11 @@ def _offsets(operator: Operator, axis: tuple[int, ...], splits: list[Split]) -> 
 def _before(splits: list[Split], offsets: list[Offset]) -> list[Offset]:
     """The offsets whose sum is the number of parts before one: a step of an outer index passes all parts of the inner
     ones."""
-    steps = list(zip(splits, offsets, strict=True))
-    return [
-        Offset(s.coordinate, math.prod(t.parts for t, inner in steps if inner.stride < own.stride)) for s, own in steps
-    ]
+    found = []
+    for s, own in zip(splits, offsets, strict=True):
+        inner = (o.digit.parts for o in offsets if o.digit.stride < own.digit.stride)
+        found.append(Offset(s.coordinate, Digit(s.digit.parts, math.prod(inner))))
+    return found
 
 
 def _region(operator: Operator, operand: Operand, splits: list[Split], axes: Axes) -> Region:
@@ -244,7 +248,8 @@ def _region(operator: Operator, operand: Operand, splits: list[Split], axes: Axe
     if others or len(ordered) != len(splits) or any(len(place) != 1 for place in places) or not is_alike:
         raise Wrong(Rule.KERNEL, "devices that cut one axis", [str(s.coordinate) for s in splits])
     of = tuple(operator.dims[d].size for d in axis)
-    cuts = tuple((place, s.stride, s.parts, s.at) for (place,), s in zip(places, ordered, strict=True))
+    digits = zip(places, (s.digit for s in ordered), strict=True)
+    cuts = tuple((place, digit.stride, digit.parts, digit.at) for (place,), digit in digits)
     return Region(number, of, _positions(of, cuts))
 
 

@@ -195,11 +195,11 @@ def of_type(type_: Type, axes: Axes) -> Local:
     partial: list[Coordinate] = []
     for (name, _), place in zip(axes, type_.layout.places, strict=True):
         if isinstance(place, Shard):
-            digits.append((Axis(name), Digit(place.factor, place.stride, place.parts, place.at)))
+            digits.append((Axis(name), Digit(place.factor, place.digit.stride, place.digit.parts, place.digit.at)))
         elif place is PARTIAL:
             partial.append(Axis(name))
     for name, shard in type_.time:
-        digits.append((Time(name), Digit(shard.factor, shard.stride, shard.parts, shard.at)))
+        digits.append((Time(name), Digit(shard.factor, shard.digit.stride, shard.digit.parts, shard.digit.at)))
     partial += [Time(name) for name in type_.owed]
     if len({c for c, _ in digits}) != len(digits):
         raise Wrong(Rule.ANNOTATED, "one digit for each coordinate", digits)

@@ -173,9 +173,9 @@ class _Cut(Record):
 
 
 def _cut(operator: Operator, split: Split, sizes: Mapping[str, int]) -> _Cut:
-    if split.at is not None and split.stride != 1:
+    if split.digit.at is not None and split.digit.stride != 1:
         raise Wrong(Rule.NEST, "parts of the whole dimension", split)
-    digit = Digit(0, split.stride, split.parts, split.at)
+    digit = Digit(0, split.digit.stride, split.digit.parts, split.digit.at)
     also: tuple[int, Digit] | None = None
     if split.also is not None and operator.target in AT_EXPERTS:
         digit, other = in_both_orders(operator, split)

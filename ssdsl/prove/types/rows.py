@@ -33,14 +33,14 @@ def in_both_orders(operator: Operator, split: Split) -> tuple[Digit, Digit]:
     each, rest = divmod(positions, parts)
     if places[: outer + 1] != (*kept[:outer], here) or rest:
         raise Wrong(Rule.TWO_SPLITS, "parts of the rows behind equal dimensions in both orders", split)
-    if split.at is not None:
-        of_rows, of_parts = Digit(0, 1, split.parts, split.at), Digit(0, 1, split.parts)
-        if {*of_rows.counts} != {each} or split.parts != parts:
+    if split.digit.at is not None:
+        of_rows, of_parts = Digit(0, 1, split.digit.parts, split.digit.at), Digit(0, 1, split.digit.parts)
+        if {*of_rows.counts} != {each} or split.digit.parts != parts:
             raise Wrong(Rule.TWO_SPLITS, f"{parts} parts of {each} rows each", split)
     else:
-        stride = split.stride if split.dim == number else split.stride // each
-        of_rows, of_parts = Digit(0, stride * each, split.parts), Digit(0, stride, split.parts)
-        if split.dim == here and of_rows.stride != split.stride:
+        stride = split.digit.stride if split.dim == number else split.digit.stride // each
+        of_rows, of_parts = Digit(0, stride * each, split.digit.parts), Digit(0, stride, split.digit.parts)
+        if split.dim == here and of_rows.stride != split.digit.stride:
             raise Wrong(Rule.TWO_SPLITS, f"a digit of parts of {each} rows", split)
     return (of_parts, of_rows) if split.dim == number else (of_rows, of_parts)
 

@@ -103,7 +103,7 @@ def _joined(runs: Iterable[tuple[int, int]]) -> Runs:
 
 def is_inside(operator: Operator, split: Split) -> bool:
     """Whether a split cuts the parts of another one, in attention: its parts may be given more keys than they need."""
-    within = split.at is None and split.stride * split.parts < operator.dims[split.dim].size
+    within = split.digit.at is None and split.digit.period < operator.dims[split.dim].size
     return within and _kind_and_space(operator)[0] in ATTENTION
 
 
@@ -111,10 +111,10 @@ def parts_of(operator: Operator, split: Split, number: int) -> tuple[tuple[Runs,
     """For each part, the runs of its results, and the run of the windowed dimension that it needs."""
     size = operator.dims[split.dim].size
     if is_inside(operator, split):
-        return ((((0, size),), (0, operator.dims[number].size)),) * split.parts
-    each = size // split.parts
-    at = split.at or tuple(((k * each, k * each + each),) for k in range(split.parts))
-    if not are_all(at, size) or (split.stride * split.parts not in (size, split.parts) and split.at is None):
+        return ((((0, size),), (0, operator.dims[number].size)),) * split.digit.parts
+    each = size // split.digit.parts
+    at = split.digit.at or tuple(((k * each, k * each + each),) for k in range(split.digit.parts))
+    if not are_all(at, size) or (split.digit.period not in (size, split.digit.parts) and split.digit.at is None):
         raise Wrong(Rule.NEST, "one split of a dimension that windows are on", split)
     if any(len(runs) != 1 for runs in at) and _kind_and_space(operator)[0] not in ATTENTION:
         raise Wrong(Rule.KERNEL, "parts that are runs", split)

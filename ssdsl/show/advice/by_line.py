@@ -154,7 +154,7 @@ class _Lines:
         return max(0, begun - sum(e.kind in {KINDS[p] for p in FREES} and e.end_s <= time for e in own))
 
     def _innermost(self, operator: Operator) -> str:
-        indices = [i for i in self.program.plan.of(operator.name).indices if i.count > 1]
+        indices = [i for i in self.program.plan.of(operator.name).indices if i.digit.parts > 1]
         return self.origins.said(indices[-1].span) if indices else self._placed([operator])
 
     # -- communication -------------------------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ class _Advice(Record):
             for at, dim in enumerate(operator.dims):
                 if dim.name == "batch":
                     indices = self.program.plan.of(operator.name).indices
-                    return dim.size // math.prod(i.count for i in indices if at in i.dims)
+                    return dim.size // math.prod(i.digit.parts for i in indices if at in i.dims)
         return 1
 
     def _micro_batches(self, now: int, times: int) -> str:

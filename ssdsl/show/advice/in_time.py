@@ -69,7 +69,7 @@ def _candidates(plan: Plan) -> list[_Candidate]:
     """The statements that cut operators in time beside others, which are cut otherwise over devices."""
     meshes = {m.name: {axis for axis, n in m.axes if n > 1} for m in plan.meshes}
     times = ByIdentity(
-        (record, tuple(i for i in record.indices if i.count > 1 and i.name not in meshes[record.place.mesh]))
+        (record, tuple(i for i in record.indices if i.digit.parts > 1 and i.name not in meshes[record.place.mesh]))
         for record in distinct(plan.operators.values())
         if record.place is not None
     )
@@ -122,7 +122,7 @@ def _of_tokens(plan: Plan, index: Index) -> Plan | None:
     """The plan with chunks of the tokens that each device has in place of an index; None if the model has no mixture of
     experts, or the name of tokens for something else."""
     model = index_model(plan.graph)
-    if not model.tokens or TOKENS in plan.graph.dim_names.values() or index.at is not None or index.within:
+    if not model.tokens or TOKENS in plan.graph.dim_names.values() or index.digit.at is not None or index.within:
         return None
 
     def change(operator: Operator, index: Index) -> tuple[Index, ...]:

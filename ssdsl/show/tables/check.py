@@ -106,7 +106,7 @@ def splits_view(plan: Plan) -> View:
         dims = operators[name].dims
         for index in record.indices:
             run = f"over {place.mesh}" if index.name in axes[place.mesh] else "in time"
-            found[index.name, index.count, run, starred(dims[index.dim].name)] += 1
+            found[index.name, index.digit.parts, run, starred(dims[index.dim].name)] += 1
     rows = tuple((*key, count) for key, count in found.items())
     note = "over a mesh: each part on devices of its own; in time: one after another on each device"
     return View("splits", columns, rows, (note,))

@@ -66,7 +66,7 @@ def _columns(plan: Plan, operator: Operator) -> Iterator[str]:
     yield " ".join(f"{name}={d.size}" for name, d in zip(names, operator.dims, strict=True) if d.size > 1)
     indices = plan.of(operator.name).indices
     whole = [i for i in plan.of(operator.name).whole if i.name not in {mine.name for mine in indices}]
-    cuts = (f"{i.name}={i.count}:{names[i.dim]}" for i in indices)
+    cuts = (f"{i.name}={i.digit.parts}:{names[i.dim]}" for i in indices)
     yield " ".join([*cuts, *(f"{i.name}:{names[i.dim]} whole" for i in whole)])
     placement = plan.of(operator.name).place
     fixed = ", ".join(f"{axis} = {at}" for axis, at in placement.fixed) if placement else ""

@@ -85,7 +85,7 @@ class LaunchTime:
         return max(arithmetic * times, self._pass(traffic))
 
     def _flops(self) -> float:
-        parts = math.prod(s.parts for s in self.op.splits if isinstance(s, Split))
+        parts = math.prod(s.digit.parts for s in self.op.splits if isinstance(s, Split))
         return forward_flops(self.operator) / parts * _slowest(self.operator, self.op)
 
     def _sizes(self) -> list[int]:
@@ -124,7 +124,7 @@ def _slowest(operator: Operator, op: OpPart) -> float:
         if not isinstance(split.coordinate, Axis):
             continue
         seen = window if split.dim != number else Band(window.size, window.after, window.before)  # keys are seen
-        work = [seen.pairs(runs) for runs in split.regions(window.size)]
+        work = [seen.pairs(runs) for runs in split.digit.regions(window.size)]
         most = max(most, max(work) * len(work) / sum(work))
     return most
 
@@ -143,7 +143,7 @@ def _computed(operator: Operator, windows: list[tuple[Split, int, Band]]) -> flo
     keys that it reaches, and all queries those of all keys."""
     for split, number, window in windows:
         if split.dim != number and split.also is None:
-            reached = [[(run, window.needs(*run)) for run in runs] for runs in split.regions(window.size)]
+            reached = [[(run, window.needs(*run)) for run in runs] for runs in split.digit.regions(window.size)]
             work = [sum(math.prod(end - start for start, end in pair) for pair in pairs) for pairs in reached]
             most = max(work) * len(work) if isinstance(split.coordinate, Axis) else sum(work)
             return most / window.pairs([(0, window.size)])

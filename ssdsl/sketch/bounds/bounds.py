@@ -331,7 +331,7 @@ def _cuts(plan: Plan) -> dict[OpPlan, _Cut]:
     for record in dict.fromkeys(r for r in plan.operators.values() if r.place is not None):
         axes = sizes[record.home.mesh].keys() - {axis for axis, _ in record.home.fixed}
         here = tuple(i for i in record.indices if i.name in axes)
-        devices, parts = prod(i.count for i in here), prod(i.count for i in record.indices)
+        devices, parts = prod(i.digit.parts for i in here), prod(i.digit.parts for i in record.indices)
         share = prod(map(_least, record.indices)) / parts
         found[record] = _Cut(record.home, here, share, parts // devices, record.checkpoint is not None)
     return found
@@ -339,12 +339,12 @@ def _cuts(plan: Plan) -> dict[OpPlan, _Cut]:
 
 def _least(index: Index) -> float:
     """The size of the smallest part, as a share of the mean."""
-    return 1.0 if (sizes := index.sizes) is None else min(sizes) * len(sizes) / sum(sizes)
+    return 1.0 if (sizes := index.digit.sizes) is None else min(sizes) * len(sizes) / sum(sizes)
 
 
 def _share(cut: _Cut, operand: Operand) -> float:
     """The share of an operand, a weight, that each device needs to run a part of its operator."""
-    return 1 / prod(i.count for i in cut.here if operand.carries(i.dim))
+    return 1 / prod(i.digit.parts for i in cut.here if operand.carries(i.dim))
 
 
 def _covering(place: Placement, found: Mapping[Placement, T]) -> Iterator[T]:

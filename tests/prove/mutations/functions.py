@@ -16,6 +16,7 @@ from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name
 from ssdsl.lower.operators.operand_types import local_sizes
 from ssdsl.model.graph import Origin
+from ssdsl.plan.regions import Digit
 from ssdsl.record import replace
 from tests.prove.mutations.mutant import (
     Found,
@@ -136,7 +137,7 @@ def input_of_another_part(program: Program) -> Found:
             value = program.graph.values[var.name.value]
             for a, place in enumerate(var.type.layout.places if value.origin is Origin.INPUT else ()):
                 factor = next((f for f, n in enumerate(Shape(value.sizes).factors) if n % 2 == 0), 0)
-                for other in (REPLICATE, PARTIAL, Shard(factor, 1, 2)):
+                for other in (REPLICATE, PARTIAL, Shard(factor, Digit(2))):
                     if other != place:
                         type_ = replace(var.type, layout=var.type.layout.replacing(a, other))
                         sizes = local_sizes(Shape(value.sizes), type_, prologue.submesh.axes)

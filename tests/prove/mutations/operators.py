@@ -13,6 +13,7 @@ from ssdsl.ir.function import (
 )
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Axis, Name, Time
+from ssdsl.plan.regions import Digit
 from ssdsl.record import replace
 from tests.prove.mutations.mutant import (
     Found,
@@ -45,8 +46,8 @@ def split_changed(program: Program) -> Found:
             if not isinstance(split, Split):
                 continue
             for new in (
-                replace(split, stride=split.stride * 2),
-                replace(split, parts=split.parts * 2),
+                replace(split, digit=replace(split.digit, stride=split.digit.stride * 2)),
+                replace(split, digit=replace(split.digit, parts=split.digit.parts * 2)),
                 replace(split, dim=split.dim + 1),
                 replace(
                     split, coordinate=Time(split.coordinate.name) if isinstance(split.coordinate, Axis) else Axis("dp")
@@ -63,7 +64,7 @@ def split_of_a_whole_dimension(program: Program) -> Found:
         for dim, d in fixed[op.operator]:
             for axis, parts in axes_of(program).items():
                 if d.size % parts == 0 and all(s.coordinate != Axis(axis) for s in op.splits):
-                    new = Split(Axis(axis), dim, d.size // parts, parts)
+                    new = Split(Axis(axis), dim, Digit(parts, d.size // parts))
                     yield f"{where} {d.name} {axis}", become(replace(op, splits=(*op.splits, new)))
 
 
@@ -111,15 +112,19 @@ def _told_otherwise(kernel: Kernel) -> Iterator[tuple[str, Kernel]]:
     for field in ("offsets", "before"):
         sums = getattr(kernel, field)
         for k, offset in enumerate(sums):
-            for new in ((), (replace(offset, stride=offset.stride * 2),), (replace(offset, coordinate=Axis("other")),)):
+            for new in (
+                (),
+                (replace(offset, digit=offset.digit.scaled(2)),),
+                (replace(offset, coordinate=Axis("other")),),
+            ):
                 yield f"{field} {new}", replace(kernel, **{field: put(sums, k, *new)})
     for field in ("size", "count"):
         if (number := getattr(kernel, field)) is not None:
             for other in (None, number + 1, number // 2):
                 yield f"{field} {other}", replace(kernel, **{field: other})
     for k, place in enumerate(kernel.places):
-        moved = tuple(replace(offset, stride=offset.stride * 2) for offset in place.offsets) or (
-            Offset(Axis("other"), 1),
+        moved = tuple(replace(offset, digit=offset.digit.scaled(2)) for offset in place.offsets) or (
+            Offset(Axis("other"), Digit(1)),
         )
         for new in (replace(place, offsets=moved), replace(place, size=place.size + 1)):
             yield f"place {new}", replace(kernel, places=put(kernel.places, k, new))

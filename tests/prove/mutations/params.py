@@ -14,6 +14,7 @@ from ssdsl.ir.param import (
 )
 from ssdsl.ir.program import Program
 from ssdsl.plan.plan import State
+from ssdsl.plan.regions import Digit
 from ssdsl.record import replace
 from tests.prove.mutations.mutant import Found, mutation, put
 
@@ -35,7 +36,7 @@ def param_partial(program: Program) -> Found:
 def param_layout(program: Program) -> Found:
     for k, param in enumerate(program.params):
         for at, place in enumerate(param.layout.places):
-            other = REPLICATE if isinstance(place, Shard) else Shard(0, 1, param.submesh.axes[at][1])
+            other = REPLICATE if isinstance(place, Shard) else Shard(0, Digit(param.submesh.axes[at][1]))
             changed = replace(param, layout=param.layout.replacing(at, other))
             yield f"{param.weight} {at}", replace(program, params=put(program.params, k, changed))
 
@@ -46,7 +47,7 @@ def param_of_another_part(program: Program) -> Found:
     for k, param in enumerate(program.params):
         for at, place in enumerate(param.layout.places):
             if isinstance(place, Shard):
-                for other in (replace(place, stride=2 * place.stride), replace(place, factor=place.factor + 1)):
+                for other in (replace(place, digit=place.digit.scaled(2)), replace(place, factor=place.factor + 1)):
                     changed = replace(param, layout=param.layout.replacing(at, other))
                     yield f"{param.weight} {other}", replace(program, params=put(program.params, k, changed))
 

@@ -9,6 +9,7 @@ from ssdsl.ir.function import (
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Shard
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Var
+from ssdsl.plan.regions import Digit
 from ssdsl.record import replace
 from tests.prove.mutations.mutant import Found, instructions, mutation, put
 
@@ -30,7 +31,7 @@ def annotation_changed(program: Program) -> Found:
 def _other_types(var: Var, program: Program) -> Iterator[tuple[str, Var]]:
     type_ = var.type
     for k, place in enumerate(type_.layout.places):
-        for other in (REPLICATE, PARTIAL, Shard(0, 1, 2)):
+        for other in (REPLICATE, PARTIAL, Shard(0, Digit(2))):
             if place != other:
                 yield "type", replace(var, type=replace(type_, layout=type_.layout.replacing(k, other)))
                 break

@@ -8,6 +8,7 @@ import pytest
 from ssdsl.ir.function import Split
 from ssdsl.ir.value import Axis, Time
 from ssdsl.model.dims.window import needed
+from ssdsl.plan.regions import Digit
 from ssdsl.plan.regions import parts_of as parts_of_sizes
 from ssdsl.prove.types.windows import PARTS, part_function, parts_of, windows_of
 from tests.captured import graph_of
@@ -29,7 +30,7 @@ def test_needs_are_what_is_read(kind: str) -> None:
                 continue
             results = operator.dims[dim.window.of].size
             sizes = partition(results, draw)
-            split = Split(Axis("h"), dim.window.of, 1, len(sizes), parts_of_sizes(sizes))
+            split = Split(Axis("h"), dim.window.of, Digit(len(sizes), at=parts_of_sizes(sizes)))
             for (run,), need in parts_of(operator, split, number):
                 assert dim.window.shape.needs(*run) == need, (call.call, number, run)
 
@@ -48,11 +49,11 @@ def test_keys_of_a_band_are_what_queries_see() -> None:
     assert dim.window is not None
     runs, chunks = parts_of_sizes((2, 1, 5, 5)), (((0, 3), (11, 13)), ((3, 5), (5, 11)))
     for at in (runs, chunks):
-        split = Split(Axis("h"), dim.window.of, 1, len(at), at)
+        split = Split(Axis("h"), dim.window.of, Digit(len(at), at=at))
         ((_, needs),) = windows_of(attention, split)
         for part, need in zip(at, needs, strict=True):
             seen = {k for run in part for q in range(*run) for k in range(q - 3, q + 1) if k >= 0}
             assert sorted(seen) == [k for run in need for k in range(*run)]
             assert needed(dim.window.shape, part) == need
-    ((_, needs),) = windows_of(attention, Split(Time("t"), dim.window.of, 1, len(runs), runs))
+    ((_, needs),) = windows_of(attention, Split(Time("t"), dim.window.of, Digit(len(runs), at=runs)))
     assert needs == tuple(((0, end),) for ((_, end),) in runs)

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssdsl.ir.layout import Shape, Shard, cut, nests
+from ssdsl.ir.layout import Shape, Shard, cut
+from ssdsl.plan.regions import Digit, nests
 from ssdsl.runtime.layout.cut import joined, merge_blocks, split_blocks, take, take_sizes
 from ssdsl.runtime.layout.mesh import RankMesh
 
@@ -58,28 +59,29 @@ def test_equal_sizes_are_takes(where) -> None:
 def nested(draw) -> tuple[Shape, tuple[Shard, ...]]:
     """A fused axis and digits of its factors that can be carried at once, in any order."""
     shape = Shape(((draw(st.integers(1, 3)), draw(st.sampled_from([4, 8, 12, 24])), draw(st.integers(1, 3))), (2,)))
-    chosen: tuple[Shard, ...] = ()
+    chosen: tuple[Digit, ...] = ()
     for _ in range(draw(st.integers(1, 3))):
         size = shape.factors[1]
         free = [
             d
             for count in (2, 3, 4)
             for stride in range(1, size // count + 1)
-            if nests((*chosen, d := Shard(1, stride, count)), size)
+            if nests((*chosen, d := Digit(count, stride)), size)
         ]
         if free:
             chosen = (*chosen, draw(st.sampled_from(free)))
-    return shape, tuple(draw(st.permutations(chosen)))
+    return shape, tuple(Shard(1, digit) for digit in draw(st.permutations(chosen)))
 
 
 @given(nested(), st.randoms())
 def test_cuts_in_any_order_lead_to_the_same_part(where, draw) -> None:
     """`cut` says where a digit lies once others are cut out: taking all leaves the positions that have their values."""
-    shape, digits = where
+    shape, shards = where
+    digits = [shard.digit for shard in shards]
     values = [draw.randrange(d.parts) for d in digits]
     x = torch.arange(shape.numel).reshape(shape.sizes)
-    for at, (digit, value) in enumerate(zip(digits, values, strict=True)):
-        place = cut(shape, digit, digits[:at])
+    for at, (shard, value) in enumerate(zip(shards, values, strict=True)):
+        place = cut(shape, shard, shards[:at])
         x = take(x, place.dim, place.outer, place.count, value)
     at = torch.arange(shape.factors[1])
     for digit, value in zip(digits, values, strict=True):
@@ -91,7 +93,7 @@ def test_cuts_in_any_order_lead_to_the_same_part(where, draw) -> None:
 @given(st.lists(st.tuples(st.sampled_from([1, 2, 3, 4, 6]), st.sampled_from([2, 3, 4])), min_size=1, max_size=3))
 def test_digits_nest_if_each_combination_of_values_has_as_many_positions(numbers: list[tuple[int, int]]) -> None:
     size = 24
-    digits = tuple(Shard(0, stride, count) for stride, count in numbers)
+    digits = tuple(Digit(count, stride) for stride, count in numbers)
     if not nests(digits, size):
         return
     found = [tuple(p // d.stride % d.parts for d in digits) for p in range(size)]
@@ -100,11 +102,11 @@ def test_digits_nest_if_each_combination_of_values_has_as_many_positions(numbers
 
 
 def test_digits_that_overlap_do_not_nest() -> None:
-    assert nests((Shard(0, 8, 2), Shard(0, 4, 2), Shard(0, 1, 4)), 16)
-    assert nests((Shard(0, 1, 2), Shard(0, 8, 2)), 16)
-    for overlapping in [(8, 2), (4, 4), (2, 8)]:
-        assert not nests((Shard(0, 8, 2), Shard(0, *overlapping)), 16)
-    assert not nests((Shard(0, 8, 3),), 16)
+    assert nests((Digit(2, 8), Digit(2, 4), Digit(4)), 16)
+    assert nests((Digit(2), Digit(2, 8)), 16)
+    for overlapping in [Digit(2, 8), Digit(4, 4), Digit(8, 2)]:
+        assert not nests((Digit(2, 8), overlapping), 16)
+    assert not nests((Digit(3, 8),), 16)
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(0, 9))
