@@ -188,10 +188,8 @@ def extent_text(size: Size, group: GroupName, unequal: Mapping[str, tuple[int, .
     """The local size of an axis as Python: a number, times the size of a part if parts are unequal: `n_m`, if index
     `m` has these `unequal` sizes, else `(5, 4, 4)[sp.index]`."""
     words = [
-        f"n_{v.coordinate.name}"
-        if unequal.get(v.coordinate.name) == v.sizes
-        else f"{v.sizes}[{place_text(v.coordinate, group)}]"
-        for v in size.uneven
+        f"n_{coordinate.name}" if unequal.get(coordinate.name) == sizes else f"{sizes}[{place_text(coordinate, group)}]"
+        for coordinate, sizes in size.uneven
     ]
     return " * ".join([*words, *([str(size.known)] if size.known != 1 or not words else [])])
 

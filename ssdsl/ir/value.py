@@ -8,11 +8,12 @@ The type of a local value says, for each coordinate, how the tensor relates to t
 Digits are those of the whole logical value, even in a task that sees only a part of it.
 """
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ssdsl.ir.layout import Layout, Shard
+from ssdsl.ir.layout import Layout, Shape, Shard
 from ssdsl.record import Record
 
 
@@ -83,42 +84,58 @@ def digits_of(type_: Type, axes: tuple[tuple[str, int], ...]) -> tuple[tuple[Coo
     return (*on_axes, *((Time(name), shard) for name, shard in type_.time))
 
 
-class Varying(Record):
-    """A size that depends on the part along a coordinate."""
-
-    coordinate: Coordinate
-    sizes: tuple[int, ...]
-
-    @property
-    def mean(self) -> int:
-        """The mean size, rounded up."""
-        return -(-sum(self.sizes) // len(self.sizes))
-
-
 class Size(Record):
-    """The local size of an axis: `known`, times the size of the part along each coordinate in `uneven`.
+    """The local size of an axis: `known`, times the size of the part along each coordinate in `uneven`, which has the
+    sizes of all parts.
 
-    >>> Size(8).mean, str(Size(8)), str(Size(4, (Varying(Time("m"), (3, 5)),)))
+    >>> Size(8).mean, str(Size(8)), str(Size(4, ((Time("m"), (3, 5)),)))
     (8, '8', '4*n_m')
     """
 
     known: int
-    uneven: tuple[Varying, ...] = ()
+    uneven: tuple[tuple[Coordinate, tuple[int, ...]], ...] = ()
 
     @property
     def mean(self) -> int:
         """The mean size over the parts, rounded up."""
-        return self.known * math.prod([v.mean for v in self.uneven])
+        return self.known * math.prod([-(-sum(sizes) // len(sizes)) for _, sizes in self.uneven])
 
     def at(self, part: Mapping[Coordinate, int]) -> "Size":
         """The size for a part along some of the coordinates."""
-        held = [v for v in self.uneven if v.coordinate in part]
-        known = self.known * math.prod(v.sizes[part[v.coordinate]] for v in held)
-        return Size(known, tuple(v for v in self.uneven if v not in held))
+        known = self.known * math.prod(sizes[part[c]] for c, sizes in self.uneven if c in part)
+        return Size(known, tuple(varying for varying in self.uneven if varying[0] not in part))
 
     def __str__(self) -> str:
-        words = [f"n_{'_'.join(names_of(v.coordinate))}" for v in self.uneven]
+        words = [f"n_{'_'.join(names_of(coordinate))}" for coordinate, _ in self.uneven]
         return "*".join([str(self.known), *words] if self.known != 1 or not words else words)
+
+
+def local_sizes(shape: Shape, type_: Type, axes: tuple[tuple[str, int], ...]) -> tuple[Size, ...]:
+    """The local size of each axis of a tensor of `shape` on a submesh with these axes.
+
+    >>> from ssdsl.plan.regions import Digit
+    >>> shape = Shape(((16,), (3, 4, 8)))                       # [batch, qkv · heads · head_dim]
+    >>> by_heads = Type(Layout((Shard(2, Digit(2, 2)),)), (("m", Shard(0, Digit(4, 4))),))
+    >>> [str(size) for size in local_sizes(shape, by_heads, (("tp", 2),))]
+    ['4', '48']
+    >>> unequal = Type(by_heads.layout, (("m", Shard(0, Digit(2, at=(((0, 10),), ((10, 16),))))),))
+    >>> [str(size) for size in local_sizes(shape, unequal, (("tp", 2),))]
+    ['n_m', '48']
+    """
+    known, varying = list(shape.factors), dict[int, list[tuple[Coordinate, tuple[int, ...]]]]()
+    for coordinate, shard in digits_of(type_, axes):
+        if (sizes := shard.digit.sizes) is None:
+            known[shard.factor] //= shard.digit.parts
+        elif not shard.digit.is_unequal:
+            known[shard.factor] = sizes[0]
+        else:
+            known[shard.factor] = 1
+            varying.setdefault(shard.factor, []).append((coordinate, sizes))
+    ends = itertools.accumulate(map(len, shape.axes))
+    factors = [range(end - len(axis), end) for axis, end in zip(shape.axes, ends, strict=True)]
+    return tuple(
+        Size(math.prod(known[f] for f in own), tuple(v for f in own for v in varying.get(f, ()))) for own in factors
+    )
 
 
 class Var(Record):

@@ -11,10 +11,9 @@ from ssdsl.ir.comm import AllGather, AllReduce, KeepFirst, Narrow
 from ssdsl.ir.function import Conversion
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, Submesh
 from ssdsl.ir.param import Param
-from ssdsl.ir.value import TimeIndex, Type, Var
+from ssdsl.ir.value import TimeIndex, Type, Var, local_sizes
 from ssdsl.lower.asks import Entering, Need, Received, ValueVersions
 from ssdsl.lower.conversions.convert import Source, convert
-from ssdsl.lower.operators.operand_types import local_sizes
 from ssdsl.lower.stages import Placed, Segment, TypedOperand
 from ssdsl.model.graph import Graph, Origin, Value
 from ssdsl.plan.plan import Mesh, Plan

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from ssdsl import runtime
 from ssdsl.codegen.expressions import constant_expression, expression
 from ssdsl.ir.function import OpPart, Split
-from ssdsl.ir.value import Axis, Name, Time, Var
+from ssdsl.ir.value import Axis, Name, Time, Var, local_sizes
 from ssdsl.lower.operators.kernels import first_of, kernel_of
-from ssdsl.lower.operators.operand_types import local_sizes, operand_shape, operand_types
+from ssdsl.lower.operators.operand_types import operand_shape, operand_types
 from ssdsl.model.capture.initial_state import constants_of
 from ssdsl.model.dims.window import in_time, needed
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage

@@ -1,7 +1,6 @@
 """The text of a whole program, or of the parts of it that some roles have; the actions of a role are one a line:
 `forward block0[m = 0]`."""
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
@@ -27,7 +26,7 @@ from ssdsl.ir.program import (
 from ssdsl.ir.text.comm import completion_text, message_lines
 from ssdsl.ir.text.function import function_lines, prologue_lines
 from ssdsl.ir.text.types import dtype_text, gradient_text, layout_text, names_text
-from ssdsl.ir.value import Size, TimeIndex, Type, Varying, digits_of
+from ssdsl.ir.value import TimeIndex, Type, local_sizes
 from ssdsl.model.graph import Graph
 from ssdsl.plan.plan import Mesh, Phase
 
@@ -76,7 +75,7 @@ def mesh_text(mesh: Mesh) -> str:
 def param_text(param: Param, graph: Graph) -> str:
     """The line of a weight or buffer: its local shape, its layout, and its gradient's layout."""
     axes = param.submesh.axes
-    local = ", ".join(map(str, _local_sizes(param)))
+    local = ", ".join(map(str, local_sizes(param.shape, Type(param.layout), axes)))
     words = [f"param {param.weight} on {param.submesh} : {dtype_text(param.dtype)}[{local}]"]
     words.append(layout_text(param.layout, param.weight, graph, axes))
     text = " ".join(filter(None, words))
@@ -86,16 +85,6 @@ def param_text(param: Param, graph: Graph) -> str:
         return text
     gradient = gradient_text(Type(param.layout), Type(param.gradient), param.weight, graph, axes)
     return f"{text}; gradient {gradient}"
-
-
-def _local_sizes(param: Param) -> Iterator[Size]:
-    """Yields the local size of each axis; one with unequal parts is a size that varies."""
-    uneven = [(axis, s) for axis, s in digits_of(Type(param.layout), param.submesh.axes) if s.digit.at is not None]
-    equal = param.shape.local(tuple(s for s in param.layout.shards() if s.digit.at is None))
-    for number, known in enumerate(equal.sizes):
-        own = [(axis, s) for axis, s in uneven if equal.axis_of(s.factor) == number]
-        varying = tuple(Varying(axis, s.digit.sizes or ()) for axis, s in own)
-        yield Size(known // math.prod(equal.factors[s.factor] for _, s in own), varying)
 
 
 def flat_lines(flat: FlatParam) -> Iterator[str]:

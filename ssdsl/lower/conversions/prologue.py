@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from ssdsl.ir.function import Conversion, OpPart, Prologue, Split
 from ssdsl.ir.layout import REPLICATE, Layout, Placement, Shape, Shard, Submesh
-from ssdsl.ir.value import Name, Type, Var
+from ssdsl.ir.value import Name, Type, Var, local_sizes
 from ssdsl.lower.conversions.even import check_path
 from ssdsl.lower.conversions.reshard import reshard
 from ssdsl.lower.operators.kernels import first_of, kernel_of
-from ssdsl.lower.operators.operand_types import local_sizes, operand_types
+from ssdsl.lower.operators.operand_types import operand_types
 from ssdsl.lower.operators.shard_operators import data_splits
 from ssdsl.lower.stages import Answered, Provided, grown
 from ssdsl.model.graph import Operator, Origin, Stage

@@ -15,13 +15,13 @@ from ssdsl.ir.comm import AllGather, AllReduce, KeepFirst, Narrow, Step, cuts_of
 from ssdsl.ir.function import Conversion, Merge
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, cut, regions_of
 from ssdsl.ir.rows import slots_of
-from ssdsl.ir.value import Name, TimeIndex, Type, Var
+from ssdsl.ir.value import Name, TimeIndex, Type, Var, local_sizes
 from ssdsl.lower.asks import Entering, Need, Received, SentVersions, ValueVersions, What
 from ssdsl.lower.conversions.even import check_even, check_path, even_cut
 from ssdsl.lower.conversions.region_read import region_read
 from ssdsl.lower.conversions.reshard import exchange, reshard
 from ssdsl.lower.conversions.route import NO_SHARES, Parts, RouteEnd, Shares, find_route, with_shares
-from ssdsl.lower.operators.operand_types import inside, local_sizes
+from ssdsl.lower.operators.operand_types import inside
 from ssdsl.lower.stages import Placed, Segment
 from ssdsl.model.graph import Value
 from ssdsl.plan.regions import Digit

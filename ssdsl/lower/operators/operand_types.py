@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from ssdsl.ir.function import Carried, OpSplit, Split
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, placement, regions_of
-from ssdsl.ir.value import Axis, Size, Time, Type, Varying, digits_of, names_of
+from ssdsl.ir.value import Axis, Time, Type, names_of
 from ssdsl.model.dims.window import in_time, needed
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.plan.regions import Regions, digit_of, digits_over, lengths_of
@@ -182,39 +182,6 @@ def _shrink(shard: Shard, removed: tuple[Shard, ...]) -> Shard:
     digit, others = shard.digit, (r.digit for r in removed if r.factor == shard.factor)
     inner = math.prod(other.parts for other in others if other.stride < digit.stride)
     return shard if inner == 1 else Shard(shard.factor, replace(digit, stride=digit.stride // inner))
-
-
-def local_sizes(shape: Shape, type_: Type, axes: Axes) -> tuple[Size, ...]:
-    """The local size of each axis of a tensor of `shape` on a submesh with these axes.
-
-    >>> from ssdsl.plan.regions import Digit
-    >>> shape = Shape(((16,), (3, 4, 8)))                       # [batch, qkv · heads · head_dim]
-    >>> by_heads = Type(Layout((Shard(2, Digit(2, 2)),)), (("m", Shard(0, Digit(4, 4))),))
-    >>> [str(size) for size in local_sizes(shape, by_heads, (("tp", 2),))]
-    ['4', '48']
-    >>> unequal = Type(by_heads.layout, (("m", Shard(0, Digit(2, at=(((0, 10),), ((10, 16),))))),))
-    >>> [str(size) for size in local_sizes(shape, unequal, (("tp", 2),))]
-    ['n_m', '48']
-    """
-    known: list[int] = list(shape.factors)
-    varying: dict[int, list[Varying]] = {}
-    for coordinate, shard in digits_of(type_, axes):
-        if (sizes := shard.digit.sizes) is None:
-            known[shard.factor] //= shard.digit.parts
-        elif not shard.digit.is_unequal:
-            known[shard.factor] = sizes[0]
-        else:
-            known[shard.factor] = 1
-            varying.setdefault(shard.factor, []).append(Varying(coordinate, sizes))
-    return tuple(_sizes(shape, known, varying))
-
-
-def _sizes(shape: Shape, known: list[int], varying: dict[int, list[Varying]]) -> Iterator[Size]:
-    first = 0
-    for axis in shape.axes:
-        factors = range(first, first + len(axis))
-        first += len(axis)
-        yield Size(math.prod(known[f] for f in factors), tuple(t for f in factors for t in varying.get(f, ())))
 
 
 def local_dims(operator: Operator, splits: tuple[OpSplit, ...]) -> list[int]:

@@ -35,12 +35,12 @@ def shard_operators(lowering: Summed) -> Divided:
         own = lowering.cuts[operator.name]
         if (call := (signatures[operator.name], own)) not in right:
             indices, submesh = plan.of(operator.name).indices, lowering.submeshes[operator.name]
-            problems = list(_problems(operator, indices, submesh, windowed, cuts))
+            problems = list(_problems(operator, indices, own, submesh, windowed, cuts))
             if problems and (moved := moved_dims(operator)):
                 # padding, slices, joins and rolls only move positions: where parts cannot, each moves all of them
                 own = tuple(split for split in own if moved.isdisjoint(split.dims))
                 left = tuple(index for index in indices if moved.isdisjoint(index.dims))
-                problems = list(_problems(operator, left, submesh, windowed, cuts))
+                problems = list(_problems(operator, left, own, submesh, windowed, cuts))
             for problem, index in problems:
                 if (problem.code, index) not in wrong:
                     wrong[problem.code, index] = _with_cause(problem, operator, plan)
@@ -78,8 +78,9 @@ def data_splits(
     A kernel that gets the position of its part, or reads windows, needs one run: an index in time outside a split
     leaves a device several.
     """
-    refused = {name for _, name in _problems(operator, indices, submesh, windowed, dict)}
-    cut = operator_splits(operator, tuple(i for i in indices if i.name not in refused), submesh)
+    cut = operator_splits(operator, indices, submesh)
+    if refused := {name for _, name in _problems(operator, indices, cut, submesh, windowed, dict)}:
+        cut = operator_splits(operator, tuple(i for i in indices if i.name not in refused), submesh)
     placed, held = placed_dims(operator) | {d.window.of for d in operator.dims if d.window is not None}, list[Split]()
     for number, split in enumerate(cut):
         outside = (s for s in cut[:number] if not isinstance(s.coordinate, Axis))
@@ -106,12 +107,13 @@ def _cuts(lowering: Summed) -> dict[int, int]:
 def _problems(
     operator: Operator,
     indices: tuple[Index, ...],
+    splits: tuple[Split, ...],
     submesh: Submesh,
     windowed: frozenset[int],
     cuts: Callable[[], dict[int, int]],
 ) -> Iterator[tuple[UnevenWithOthers | CombinedInTime | PartsApart, str]]:
     path = operator.module
-    moved = _moved_statistics(operator, indices, submesh)
+    moved = _moved_statistics(operator, splits, submesh)
     batch = operator.inputs[0].axes[0] if operator.inputs and operator.inputs[0].axes else ()
     for index in indices:
         dim = operator.dims[index.dim]
@@ -122,7 +124,7 @@ def _problems(
         reads_windows = is_of_keys or any(not isinstance(w, Band) for w in windows)
         joined = dim.cls in windowed and are_joined(operator, same, submesh)
         why = _needs_runs(operator, index, coordinate_of(index, submesh))
-        if joined and not why and not _in_order(operator, indices, submesh):
+        if joined and not why and not _in_order(operator, splits):
             why = "its parts are told where they begin"
         if not why and index.name in moved:
             why = "its running statistics are stored in runs, one behind the other"
@@ -154,12 +156,11 @@ def _problems(
             )
 
 
-def _moved_statistics(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> set[str]:
+def _moved_statistics(operator: Operator, splits: tuple[Split, ...], submesh: Submesh) -> set[str]:
     """The axes along which an operator needs its running statistics in another layout than that in which they are
     stored: it would update a copy."""
     moved = set[str]()
     for operand in (o for o in operator.inputs if o.value in operator.statistics):
-        splits = operator_splits(operator, indices, submesh)
         needed = operand_types(operator, splits, operand, submesh.axes, is_output=False)[0].layout
         stored = needed.stored(operand_shape(operator, operand))
         pairs = zip(submesh.axes, needed.places, stored.places, strict=True)
@@ -183,12 +184,10 @@ def _cut_in_front(operator: Operator, index: Index, indices: tuple[Index, ...]) 
     return None
 
 
-def _in_order(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> bool:
+def _in_order(operator: Operator, splits: tuple[Split, ...]) -> bool:
     """Whether parts that are told where they begin, one coordinate of several axes, are in the order of the devices."""
     placed = placed_dims(operator)
-    cut = (
-        s for s in operator_splits(operator, indices, submesh) if s.dim in placed and len(names_of(s.coordinate)) > 1
-    )
+    cut = (s for s in splits if s.dim in placed and len(names_of(s.coordinate)) > 1)
     return all(s.digit.at is None or [*s.digit.at] == sorted(s.digit.at) for s in cut)
 
 

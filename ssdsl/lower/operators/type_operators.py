@@ -5,8 +5,9 @@ numbers.
 """
 
 from ssdsl.ir.function import Carried, Kernel, OpSplit
+from ssdsl.ir.value import local_sizes
 from ssdsl.lower.operators.kernels import first_of, kernel_of
-from ssdsl.lower.operators.operand_types import Axes, local_dims, local_sizes, operand_shape, operand_types
+from ssdsl.lower.operators.operand_types import Axes, local_dims, operand_shape, operand_types
 from ssdsl.lower.operators.partial_sums import with_sunk
 from ssdsl.lower.stages import Grouped, TypedGraph, TypedOperand, TypedOperator, grown
 from ssdsl.model.graph import Operand, Operator

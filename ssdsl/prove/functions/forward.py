@@ -128,7 +128,7 @@ class Walk:
         shape = self.facts.shape(var.name.value)
         sizes = local_sizes(shape, local)
         written = tuple(s.known if not s.uneven else None for s in var.shape)
-        uneven = {(v.coordinate, v.sizes) for s in var.shape for v in s.uneven}
+        uneven = {varying for s in var.shape for varying in s.uneven}
         wanted = {(c, d.counts) for c, d in fixed_by(local, self.axes) if len(set(d.counts)) > 1}
         if written != sizes or uneven != wanted:
             self.facts.fail(Rule.SIZE, where, var.name, sizes, " x ".join(map(str, var.shape)))

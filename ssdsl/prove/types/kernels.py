@@ -214,7 +214,8 @@ def _offsets(operator: Operator, axis: tuple[int, ...], splits: list[Split]) -> 
         if any(len(runs) != 1 for runs in s.digit.at or ()) or [*(s.digit.at or ())] != sorted(s.digit.at or ()):
             raise Wrong(Rule.KERNEL, "parts one behind the other", s.digit.at)
         inner = math.prod(operator.dims[d].size for d in axis[axis.index(s.dim) + 1 :])
-        offsets.append(Offset(s.coordinate, s.digit.scaled(inner)))
+        at = None if s.digit.at is None else tuple(((start * inner, end * inner),) for ((start, end),) in s.digit.at)
+        offsets.append(Offset(s.coordinate, Digit(s.digit.parts, s.digit.stride * inner if at is None else 1, at)))
     whole = math.prod(operator.dims[d].size for d in axis)
     # nested digits of the outermost factor leave runs: the smallest stride times all parts is the axis
     plain = [o.digit.stride for o in offsets if o.digit.at is None]

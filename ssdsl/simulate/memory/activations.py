@@ -167,7 +167,7 @@ def runs_less(facts: ProgramIndex, given: FunctionInput, reader: Function) -> bo
 def _unlike(function: Function) -> frozenset[str]:
     """The indices in time whose parts differ in memory: parts of unequal sizes, or with padding at a border."""
     sizes = [size for var in function.variables().values() for size in var.shape]
-    found = {v.coordinate for size in sizes for v in size.uneven}
+    found = {coordinate for size in sizes for coordinate, _ in size.uneven}
     found |= {w.coordinate for op in function.operators() for w in op.kernel.windows}
     return frozenset(c.name for c in found if isinstance(c, Time))
 

@@ -13,8 +13,7 @@ from ssdsl.ir.function import (
 )
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Cut, Shape, Shard
 from ssdsl.ir.program import Program
-from ssdsl.ir.value import Name
-from ssdsl.lower.operators.operand_types import local_sizes
+from ssdsl.ir.value import Name, local_sizes
 from ssdsl.model.graph import Origin
 from ssdsl.plan.regions import Digit
 from ssdsl.record import replace
