@@ -100,6 +100,28 @@ def digit_of(at: Regions, size: int) -> Digit | None:
     return Digit(len(at), at=at)
 
 
+def stated(at: Regions, size: int) -> Digit:
+    """The digit of parts that a plan says are these regions: equal runs in order count in parts.
+
+    >>> stated((((0, 6),), ((6, 12),)), 12), stated((((6, 12),), ((0, 6),)), 12).at
+    (Digit(parts=2, stride=1, at=None), (((6, 12),), ((0, 6),)))
+    """
+    digit = digit_of(at, size)
+    return Digit(len(at)) if digit is None or digit.at is None else digit
+
+
+def innermost(digits: Iterable[Digit], size: int, parts: int) -> Digit | None:
+    """The digit that cuts a dimension once more, inside of these digits; None if they leave runs that it cannot divide.
+
+    >>> innermost([Digit(2, 8), Digit(4, 2)], 16, 2), innermost([], 9, 2)
+    (Digit(parts=2, stride=1, at=None), None)
+    """
+    left = size
+    for digit in digits:
+        left = 0 if digit.at is not None else min(left, digit.stride)
+    return Digit(parts, left // parts) if left and left % parts == 0 else None
+
+
 def digits_over(at: Regions, size: int, counts: tuple[int, ...]) -> tuple[Digit | None, ...]:
     """The digits, on axes with `counts` devices, of parts that are these regions, one for each of their devices
     together: a plain digit on each axis if that is the same, and None along those on which the regions do not depend.

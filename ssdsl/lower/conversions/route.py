@@ -21,7 +21,7 @@ from ssdsl.lower.conversions.reshard import reshard, steps_time
 from ssdsl.lower.conversions.transfer import keep_boxes, plan_move
 from ssdsl.lower.operators.operand_types import inside
 from ssdsl.lower.stages import Planned
-from ssdsl.plan.regions import Digit
+from ssdsl.plan.regions import innermost
 from ssdsl.record import Record, replace
 
 Shares = Mapping[str, Shard]  # the digits that divide a tensor among devices that hold it whole, by axis
@@ -126,10 +126,10 @@ def _share(ranks: int, layouts: list[Layout], axis: int, parts: Parts) -> Shard 
     every = {*(d for layout in layouts for d in layout.shards()), *parts.times}
     for factor, size in enumerate(parts.shape.factors):
         held = {d for d in every if d.factor == factor}
-        left = min((d.digit.stride for d in held), default=size)
-        if factor in parts.uneven or any(d.digit.at is not None for d in held) or left % ranks:
+        digit = innermost((d.digit for d in held), size, ranks)
+        if factor in parts.uneven or digit is None:
             continue
-        share = Shard(factor, Digit(ranks, left // ranks))
+        share = Shard(factor, digit)
         cut = [layout.replacing(axis, share) for layout in layouts]
         if is_apart(share, tuple(every - held), parts.shape) and all(parts.boxes(layout) == layout for layout in cut):
             return share

@@ -10,7 +10,7 @@ from ssdsl.lower.stages import Segmented, Stored, grown
 from ssdsl.model.evaluation_errors import WeightElsewhere
 from ssdsl.model.graph import Graph, Origin
 from ssdsl.plan.plan import State, StateShard
-from ssdsl.plan.regions import Digit, nests
+from ssdsl.plan.regions import innermost, nests
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
@@ -147,10 +147,9 @@ def _part(param: Param, ways: int) -> Shard | None:
     """A digit that cuts a weight once more into so many parts, inside of those that it has: of the first factor that
     they divide."""
     for factor, size in enumerate(param.shape.factors):
-        held = [s.digit for s in param.layout.shards() if s.factor == factor]
-        left = min((digit.stride for digit in held), default=size)
-        if left % ways == 0 and not any(digit.at for digit in held):
-            return Shard(factor, Digit(ways, left // ways))
+        held = (s.digit for s in param.layout.shards() if s.factor == factor)
+        if (digit := innermost(held, size, ways)) is not None:
+            return Shard(factor, digit)
     return None
 
 
@@ -181,6 +180,7 @@ def _holds(place: Placement, written: Written | None, shape: Shape) -> bool:
     """Whether a device can hold its part of what is written: the new value, which may have other factors than the
     buffer, can be cut so, and a device has a share of each of the parts in time: none cuts the same positions.
 
+    >>> from ssdsl.plan.regions import Digit
     >>> rows, halves = Shape(((8,),)), Shard(0, Digit(2, 4))
     >>> _holds(Shard(0, Digit(2, 2)), (rows, (halves,)), rows), _holds(halves, (rows, (halves,)), rows)
     (True, False)

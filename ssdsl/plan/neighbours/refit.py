@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from ssdsl.plan.regions import Digit, Regions, near_equal, parts_of
+from ssdsl.plan.regions import Digit, Regions, near_equal, stated
 from ssdsl.record import Record, replace
 
 Keep = Literal["regions", "sizes", "equal"]  # stated regions stay in place; parts may be unequal runs; all are equal
@@ -57,8 +57,8 @@ def refit(size: int, cuts: Sequence[IndexParts], keep: Keep) -> Mapping[str, Dig
     >>> refit(5, [IndexParts("dp", dp, False)], "equal")["dp"].parts
     1
     """
-    if keep == "regions" and (stated := _stated(size, cuts)) is not None:
-        return stated
+    if keep == "regions" and (digits := _stated(size, cuts)) is not None:
+        return digits
     found = max(_ways(size, cuts, keep != "equal"), key=lambda way: _worth(cuts, *way))
     return dict(zip((c.name for c in cuts), _fits(size, *found), strict=True))
 
@@ -73,9 +73,7 @@ def _stated(size: int, cuts: Sequence[IndexParts]) -> Mapping[str, Digit] | None
     at = _scaled(cuts[number].digit.at or (), units, inner)
     if not all(at):
         return None
-    are_equal = at == parts_of([units * inner // len(at)] * len(at))
-    stated = Digit(len(at), at=None if are_equal else at)
-    return {cut.name: stated if n == number else cut.digit for n, cut in enumerate(cuts)}
+    return {cut.name: stated(at, units * inner) if n == number else cut.digit for n, cut in enumerate(cuts)}
 
 
 def _scaled(at: Regions, units: int, unit: int) -> Regions:
@@ -123,8 +121,5 @@ def _worth(cuts: Sequence[IndexParts], counts: Sequence[int], odd: int | None) -
 def _fits(size: int, counts: Sequence[int], odd: int | None) -> Iterator[Digit]:
     """Each index as it cuts the dimension, the outermost first, by the numbers of parts that `_ways` found."""
     for n, count in enumerate(counts):
-        if n != odd:
-            yield Digit(count)
-            continue
         here, inner = size // math.prod(counts[:n]), math.prod(counts[n + 1 :])  # `inner` divides the size of each part
-        yield Digit(count, at=near_equal(here, count, inner) if here // inner % count else None)
+        yield stated(near_equal(here, count, inner), here) if n == odd else Digit(count)

@@ -7,7 +7,7 @@ from ssdsl.plan.errors.values import Wanted, items_of, places_of, required
 from ssdsl.plan.eval.expressions import evaluate
 from ssdsl.plan.facts import NumberOrigin
 from ssdsl.plan.plan import Mesh
-from ssdsl.plan.regions import Digit, digit_of, merged, near_equal, parts_of
+from ssdsl.plan.regions import Digit, merged, near_equal, parts_of, stated
 from ssdsl.plan.statements.param import origin_of
 from ssdsl.plan.values import Value, is_list, is_whole
 from ssdsl.record import Record
@@ -49,14 +49,10 @@ class SplitParts(Record):
         """The parts of a dimension of this size; those that are equal runs in order count in parts. If the size is no
         multiple of the number of chunks, the first chunks are larger by one: 10 positions in 4 chunks are 3, 3, 2, 2.
         """
-        if self.sizes is None and self.chunks is None and size % self.count == 0:
-            return Digit(self.count)
         of_chunk = parts_of(self.sizes) if self.sizes else near_equal(size, self.pieces)
         chunks = self.chunks or [(k,) for k in range(self.count)]
         found = tuple(merged(run for k in part for run in of_chunk[k]) for part in chunks)
-        # chunks may add up to equal runs: parts [[0, 1], [2, 3]] are halves
-        digit = digit_of(found, size)
-        return Digit(self.count) if digit is None or digit.at is None else digit
+        return stated(found, size)  # chunks may add up to equal runs: parts [[0, 1], [2, 3]] are halves
 
 
 Cutting = tuple[frozenset[str], SplitParts]
