@@ -29,7 +29,7 @@ def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Sub
     splits = []
     for index in indices:
         together = [i for i in indices if i.dim == index.dim]
-        if are_joined(operator, together, submesh):
+        if _are_joined(operator, together, submesh):
             splits += [_joined(operator, together, submesh)] if index is together[0] else []
             continue
         digit = index.digit
@@ -42,7 +42,7 @@ def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Sub
     return tuple(splits)
 
 
-def are_joined(operator: Operator, indices: Sequence[Index], submesh: Submesh) -> bool:
+def _are_joined(operator: Operator, indices: Sequence[Index], submesh: Submesh) -> bool:
     """Whether the indices of one dimension are one coordinate: all are axes of the mesh, and their parts need regions,
     because operators read windows of them or they differ in size."""
     if len(indices) < 2 or not all(isinstance(coordinate_of(i, submesh), Axis) for i in indices):

@@ -6,9 +6,9 @@ from functools import cache, partial
 
 from ssdsl.ir.function import OpSplit, Split
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.value import Axis, Coordinate, names_of
+from ssdsl.ir.value import Axis, Time, names_of
 from ssdsl.lower.errors import CombinedInTime, PartsApart, UnevenWithOthers
-from ssdsl.lower.operators.coordinates import are_joined, coordinate_of, operator_splits
+from ssdsl.lower.operators.coordinates import operator_splits
 from ssdsl.lower.operators.operand_types import operand_shape, operand_types
 from ssdsl.lower.stages import Divided, Summed, grown
 from ssdsl.model.dims.window import Band, Moved, Rolled
@@ -114,6 +114,7 @@ def _problems(
 ) -> Iterator[tuple[UnevenWithOthers | CombinedInTime | PartsApart, str]]:
     path = operator.module
     moved = _moved_statistics(operator, splits, submesh)
+    along = {name: split.coordinate for split in splits for name in names_of(split.coordinate)}
     batch = operator.inputs[0].axes[0] if operator.inputs and operator.inputs[0].axes else ()
     for index in indices:
         dim = operator.dims[index.dim]
@@ -122,8 +123,9 @@ def _problems(
         windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == index.dim]
         is_of_keys = any(operator.dims[d].beside is not None for d in index.dims)
         reads_windows = is_of_keys or any(not isinstance(w, Band) for w in windows)
-        joined = dim.cls in windowed and are_joined(operator, same, submesh)
-        why = _needs_runs(operator, index, coordinate_of(index, submesh))
+        is_in_time, together = isinstance(along[index.name], Time), names_of(along[index.name])
+        joined = dim.cls in windowed and len(same) > 1 and all(i.name in together for i in same)
+        why = _needs_runs(operator, index, is_in_time=is_in_time)
         if joined and not why and not _in_order(operator, splits):
             why = "its parts are told where they begin"
         if not why and index.name in moved:
@@ -136,7 +138,7 @@ def _problems(
         if others and not joined and (index.digit.sizes is not None or (reads_windows and not is_told_of)):
             is_outer, permuted = same[-1].name != index.name, _is_permuted(index)
             apart = not index.digit.are_single
-            times = (i.name for i in same if not isinstance(coordinate_of(i, submesh), Axis))
+            times = (i.name for i in same if isinstance(along[i.name], Time))
             in_time = next(times, "") if reads_windows and not is_of_keys else ""
             uneven = UnevenWithOthers(
                 index.span, dim.name, index.name, others[0], path, reads_windows, in_time, is_outer, permuted, apart
@@ -148,7 +150,7 @@ def _problems(
                 index.span, keys, index.name, other, path, True, "", is_outer=False, permuted=False
             )
             yield uneven, index.name
-        elif any(operator.dims[d].combined for d in index.dims) and not isinstance(coordinate_of(index, submesh), Axis):
+        elif is_in_time and any(operator.dims[d].combined for d in index.dims):
             groups = cuts().get(dim.cls, 0) if index.dim in batch and all(i.digit.sizes is None for i in same) else 0
             yield (
                 CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source, groups),
@@ -191,17 +193,16 @@ def _in_order(operator: Operator, splits: tuple[Split, ...]) -> bool:
     return all(s.digit.at is None or [*s.digit.at] == sorted(s.digit.at) for s in cut)
 
 
-def _needs_runs(operator: Operator, index: Index, coordinate: Coordinate) -> str:
+def _needs_runs(operator: Operator, index: Index, *, is_in_time: bool) -> str:
     """The reason why the parts of an index have to be runs, or runs in order; empty if they are, or need not be."""
     if index.digit.are_runs:
         return ""
-    are_runs = index.digit.are_single
-    if not are_runs and not isinstance(coordinate, Axis):
+    if is_in_time and not index.digit.are_single:
         return f"those of `{index.name}` run one after another"
     windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == index.dim]
-    if not are_runs and not all(isinstance(window, Band) for window in windows):
+    if not index.digit.are_single and not all(isinstance(window, Band) for window in windows):
         return "its neighbours are read"
-    if windows and not isinstance(coordinate, Axis):
+    if windows and is_in_time:
         return "each part reads those before it, which run first"
     if not placed_dims(operator).isdisjoint(index.dims):
         return "its parts are told where they begin"
