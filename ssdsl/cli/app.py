@@ -9,7 +9,7 @@ import typer
 import ssdsl
 from ssdsl.cli.commands.cache import cache
 from ssdsl.cli.commands.capture import capture
-from ssdsl.cli.commands.catalogue import models, plans
+from ssdsl.cli.commands.catalogue import models, ops, plans
 from ssdsl.cli.commands.check import check
 from ssdsl.cli.commands.checkpoint import checkpoint
 from ssdsl.cli.commands.clusters import clusters
@@ -55,7 +55,7 @@ def _main(
 Commands = tuple[Callable[..., None], ...]
 WITH_MODEL: Commands = (run, verify, check, prove, show, compile_, repl, simulate)
 WITH_MODEL += (profile, diff, sweep, search, capture)
-WITHOUT_MODEL: Commands = (cache, models, plans, explain, fmt)
+WITHOUT_MODEL: Commands = (cache, models, plans, ops, explain, fmt)
 for command in WITH_MODEL:
     kind = (
         PlanCommand if command not in (profile, diff, capture) else CheckedCommand

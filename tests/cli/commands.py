@@ -35,6 +35,7 @@ CALLS = {
     "cache": "cache",
     "models": "models",
     "plans": "plans",
+    "ops": "ops softmax",
     "explain": "explain E0203",
     "fmt": "fmt mine.ssp",
     "clusters": "clusters",

@@ -17,6 +17,8 @@ import pytest
 import ssdsl as package
 from ssdsl import interrupts
 from ssdsl.cli.main import main
+from ssdsl.model.ops import families
+from ssdsl.model.ops.rows import ROWS
 from ssdsl.run.launch import launch
 from ssdsl.run.results import RankResult, RunResult
 from ssdsl.runtime.options import Training
@@ -26,6 +28,7 @@ from ssdsl.text.diagnostic import Diagnostic
 from tests.cli.commands import Done, call
 
 ROOT = Path(__file__).parent.parent.parent
+FAMILIES = Path(families.__path__[0])
 MODEL = """\
 import torch
 
@@ -201,6 +204,15 @@ def test_models_and_plans_as_json(here: Callable[..., Done]) -> None:
     assert plans["megatron"]["params"] == {"D": 1, "T": 2, "S": 2, "M": 4, "R": 0}
     library = {f["file"]: f for f in listed["library"]}
     assert "one_f_one_b(stage, M)" in library["pipeline"]["functions"]
+
+
+def test_every_operator_with_a_row_is_listed(here: Callable[..., Done]) -> None:
+    listed = {o["operator"]: o for o in json.loads(here("ops", "--json").stdout)}
+    assert listed.keys() == {name.removeprefix("aten::") for name in ROWS}
+    assert all((FAMILIES / operator["file"]).exists() for operator in listed.values())
+    dimensions, file = "... in, out in, out+? -> ... out", "contraction.py"
+    assert listed["linear"] == {"operator": "linear", "dimensions": dimensions, "merged_by": "", "file": file}
+    assert (listed["softmax"]["merged_by"], listed["softmax"]["file"]) == ("softmax_parts", "attention_and_softmax.py")
 
 
 def test_mistakes_as_json(here: Callable[..., Done], model: str, tmp_path: Path) -> None:

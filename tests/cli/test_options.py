@@ -135,6 +135,7 @@ CALLS = {
     "cache": "cache",
     "models": "models",
     "plans": "plans",
+    "ops": "ops softmax",
     "explain": "explain",
     "fmt": "fmt untidy.ssp",
     "clusters": "clusters",

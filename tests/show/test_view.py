@@ -12,7 +12,7 @@ from ssdsl.lang.shipped import shipped_plans
 from ssdsl.plan.paths import starred, starred_module
 from ssdsl.run.results import CollectiveCalls, RankResult, RunResult
 from ssdsl.show.pattern import merged
-from ssdsl.show.tables.catalogue import library_view, models_view, plans_view
+from ssdsl.show.tables.catalogue import library_view, models_view, operators_view, plans_view
 from ssdsl.show.tables.run_report import communication_view, run_views, steps_view
 from ssdsl.show.view import FORMATS, Column, ColumnKind, View, as_json, broken, seconds, size, table
 
@@ -57,12 +57,14 @@ def catalogue(name: str) -> View:
             return models_view()
         case "plans":
             return plans_view(shipped_plans())
+        case "operators":
+            return operators_view()
         case _:
             return library_view(library_files())
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
-@pytest.mark.parametrize("name", ["models", "plans", "library"])
+@pytest.mark.parametrize("name", ["models", "plans", "library", "operators"])
 def test_nothing_is_cropped_at_any_width(name: str, width: int) -> None:
     """Every word of every column that is shown is there, and what is not shown is named."""
     view = catalogue(name)

@@ -1,4 +1,8 @@
-"""`ssdsl models` and `ssdsl plans`: lists of the models and plans that come with ssdsl."""
+"""`ssdsl models`, `ssdsl plans` and `ssdsl ops`: lists of the models, plans and operators that come with ssdsl."""
+
+from typing import Annotated
+
+import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.terminal import print_json, print_views
@@ -24,3 +28,16 @@ def plans(json: options.Json = False) -> None:
         print_json(plans_json(shipped_plans(), library_files()))
         return
     print_views(plans_view(shipped_plans()), library_view(library_files()))
+
+
+def ops(
+    word: Annotated[str, typer.Argument(metavar="[WORD]", help="Only operators with this word in their names.")] = "",
+    json: options.Json = False,
+) -> None:
+    """List the operators that ssdsl knows: the dimensions that a plan can split, what merges parts, the row's file."""
+    from ssdsl.show.tables.catalogue import operators_json, operators_view
+
+    if json:
+        print_json(operators_json(word))
+    else:
+        print_views(operators_view(word))

@@ -1,4 +1,4 @@
-"""`ssdsl models` and `ssdsl plans`: the models and plans that come with ssdsl."""
+"""`ssdsl models`, `ssdsl plans` and `ssdsl ops`: the models, plans and rows of operators that come with ssdsl."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -6,6 +6,8 @@ from typing import Any
 
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
+from ssdsl.model.ops.op import Op
+from ssdsl.model.ops.rows import FAMILIES
 from ssdsl.model.zoo import PARAMETERS, ZOO
 from ssdsl.model.zoo.family import ModelFamily, ModelSize
 from ssdsl.plan.declarations import Declarations, declarations
@@ -27,6 +29,12 @@ LIBRARY = (
     Column("file", style="bold cyan"),
     Column("functions", fold=True, style="green"),
     Column("what it does", fold=True),
+)
+OPERATORS = (
+    Column("operators", fold=True, style="bold cyan"),
+    Column("dimensions", fold=True),
+    Column("merged by", fold=True, style="green"),
+    Column("file"),
 )
 
 
@@ -90,6 +98,53 @@ def library_view(files: Iterable[Path]) -> View:
     """The functions of the standard library, under the file that a plan names to use them."""
     rows = tuple((name, "\n".join(d.functions), d.summary) for name, d in _libraries(files))
     return View("standard library", LIBRARY, rows, ("in a plan: use FILE: function",))
+
+
+def operators_view(word: str = "") -> View:
+    """A row for the operators of one file that split alike; only those with this word in their names."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for operator in operators_json(word):
+        key = (operator["dimensions"], operator["merged_by"], operator["file"])
+        groups.setdefault(key, []).append(operator["operator"])
+    rows = tuple((" ".join(names), *key) for key, names in groups.items())
+    notes = (
+        "dimensions: equal letters are one dimension, `!` cannot be split, `*` is merged; RULE(call) has its arguments",
+        "merged by: kernels of parts that need each other; without one, parts along a dimension that the result lacks"
+        " are added up",
+        "file: in ssdsl/model/ops/families; operators that torch tags as pointwise need no row",
+    )
+    return View("operators", OPERATORS, rows, notes)
+
+
+def operators_json(word: str = "") -> list[dict[str, str]]:
+    """The operators with this word in their names, each with its signature, or the rule that makes one for a call.
+
+    >>> operators_json("aten::amax")
+    [{'operator': 'amax', 'dimensions': 'reduce_merged(call)', 'merged_by': 'amax_parts', 'file': 'reduce.py'}]
+    """
+    return [
+        {
+            "operator": op.name.removeprefix("aten::"),
+            "dimensions": _dimensions(op),
+            "merged_by": ", ".join(_kernels(op)),
+            "file": f"{family.__name__.rpartition('.')[2]}.py",
+        }
+        for family in FAMILIES
+        for op in family.OPS
+        if word in op.name
+    ]
+
+
+def _dimensions(op: Op) -> str:
+    """A signature as its row has it. A rule has the name of the function that is, or makes, it."""
+    return op.dims if isinstance(op.dims, str) else f"{op.dims.__qualname__.partition('.')[0].strip('_')}(call)"
+
+
+def _kernels(op: Op) -> Iterator[str]:
+    """The functions that compute a part: of a dimension that is merged, around a ring, of windows."""
+    yield from (kernel.function for kernel in (op.kernel, op.ring) if kernel is not None)
+    if op.windows:
+        yield op.windows.partition("(")[0]
 
 
 def _plans(files: Iterable[tuple[str, Path]]) -> list[tuple[str, Declarations]]:
