@@ -9,17 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
 from bench.fuzz.trial import try_plan
-from ssdsl.cli.app import app
 from ssdsl.cli.main import main
 from ssdsl.cli.terminal import PIPED_WIDTH, results
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_source
-from ssdsl.lang.parse import parse
-from ssdsl.lower.lower import lower
-from ssdsl.plan.interpret import interpret_all
 from ssdsl.runtime.options import Training
 from ssdsl.show.view import seconds, size
 from ssdsl.simulate.simulate import simulate
@@ -32,31 +27,6 @@ FILES = dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", PAGE, re.M | re.S
 PLANS = dict(re.findall(r"^<!-- name: (\w+\.ssp) -->\n(?:<!--[^\n]*\n)?```ssp\n(.*?)^```", PAGE, re.M | re.S))
 MODELS = dict(re.findall(r"^<!-- name: (\w+\.ssp) -->\n<!-- model: (\S+) -->", PAGE, re.M))
 COMMANDS = re.findall(r"^\$ ssdsl ([^\n]*)\n(.*?)(?=^\$ |^```)", PAGE, re.M | re.S)
-ROWS = re.findall(r"^\| (`--[^|]*|data [^|]*) \| (.*) \|$", PAGE.partition("| flag | here |")[2], re.M)
-OPTIONS = {o for name in ("run", "simulate") for p in get_command(app).commands[name].params for o in p.opts}
-STATEMENT = re.compile(
-    r"`((?:split|recompute|assign|prefetch|let|mesh|\w+_parallel\(|zb_h1\(|interleaved\(|one_f_one_b\()[^`]*)`"
-)
-FRAME = """\
-use pipeline: one_f_one_b, interleaved, zb_h1
-use tensor_parallel: tensor_parallel
-use sequence_parallel: sequence_parallel, zigzag
-
-param N = 2
-param D = 2
-param T = 2
-param S = 2
-param V = 2
-param M = 2
-param C = 2
-
-"""
-DEFAULTS = (  # what a plan says besides, as far as the statements of the table do not
-    ("mesh", "mesh gpus(pp = S, dp = D, cp = C, tp = T)"),
-    ("let stage", "let stage = balance(model, S)"),
-    ("split model by batch", "split model by batch into dp, m = M"),
-    ("assign", "assign stage[s] to gpus[pp = s] for s in 0..S"),
-)
 # numbers in the text: those of a changed plan, or with other params, in the setting of the recipe's command
 CLAIMS = {
     "fsdp_tp.ssp": ("split model.weights by row into dp\n", "", [{}], "a device needs 114 GB and has 84.9 GB"),
@@ -88,19 +58,6 @@ def test_a_plan_trains_as_one_device(name: str, folder: Path) -> None:
     """It is proved, and run in this process beside the single device."""
     outcome = try_plan(*captured(spec_of(name, folder)), PLANS[name], Training(2, optimizer="sgd", lr=0.02))
     assert outcome.kind == "equal", outcome.text
-
-
-@pytest.mark.parametrize(("flag", "here"), ROWS, ids=[flag for flag, _ in ROWS])
-def test_what_the_table_says_for_a_flag_compiles(flag: str, here: str) -> None:
-    """Each way to say it is a plan, no statement of which is without effect; options are those of the commands."""
-    assert set(re.findall(r"(?<![\w,])--[a-z0-9-]+", here)) <= OPTIONS | {"--model"}
-    graph = captured("mixtral:tiny" if "experts" in here else "gpt:tiny")[1]
-    for way in re.split(r"; |, or |: stages", here):
-        said = [s for s in STATEMENT.findall(way) if "..." not in s]
-        if said:
-            plan, warnings = interpret_all(parse(Source("flag.ssp", plan_of(said))), graph, {}, ROOT)
-            lower(plan)
-            assert {w.code for w in warnings} <= {"E0273"}, warnings  # a param of the frame that is not used
 
 
 @pytest.mark.slow
@@ -176,13 +133,5 @@ def test_a_pretrained_model_is_tuned_on_two_processes_and_loads_in_transformers(
 
 def test_every_file_and_statement_is_tried() -> None:
     assert FILES.keys() == {"frozen.py", "lora.py", "towers.py", "weather.py", "fine.py"}
-    assert len(PLANS) == 17 and len(COMMANDS) == 19 and len(ROWS) == 41
+    assert len(PLANS) == 16 and len(COMMANDS) == 19
     assert CLAIMS.keys() <= PLANS.keys() and MODELS.keys() <= PLANS.keys()
-
-
-def plan_of(said: list[str]) -> str:
-    """A whole plan that says this: its mesh first, then stages, then where they are; calls come last."""
-    lines = said + [line for word, line in DEFAULTS if not any(s.startswith(word) for s in said)]
-    order = ["mesh", "let", "split", "tensor_parallel", "sequence_parallel", "recompute", "prefetch", "assign"]
-    lines.sort(key=lambda line: next((n for n, word in enumerate(order) if line.startswith(word)), len(order)))
-    return FRAME + "\n".join(lines) + "\n"
