@@ -1,5 +1,5 @@
 """Lowers a plan to a program: it is rewritten first, then come the passes of `PASSES`, in order; `stages.py` has the
-types that they lead from and to, `CHECKS` what holds behind some of them. docs/glossary.md says what each pass does.
+types that they lead from and to, `CHECKS` what holds behind some of them. docs/design.md says what each pass does.
 
 A plan is lowered again if it differs from the last one only in the order of tasks, or in the places of statements.
 Formed functions depend on which sets of tasks are ordered, but not on the orders themselves, so functions formed for

@@ -1,15 +1,17 @@
-"""docs/glossary.md has every class of the IR, and every rewrite of a plan and pass of the lowering in their order."""
+"""docs/glossary.md has every class of the IR, docs/design.md every rule and pass in its order."""
 
 import importlib
 import inspect
 import pkgutil
+import re
 from pathlib import Path
 
 import ssdsl.ir
 from ssdsl.lower.lower import PASSES
 from ssdsl.rewrite.rewrite import REWRITES
 
-GLOSSARY = (Path(__file__).parent.parent.parent / "docs" / "glossary.md").read_text("utf-8")
+DOCS = Path(__file__).parent.parent.parent / "docs"
+GLOSSARY, DESIGN = ((DOCS / page).read_text("utf-8") for page in ("glossary.md", "design.md"))
 
 
 def test_classes_of_the_ir() -> None:
@@ -22,8 +24,7 @@ def test_classes_of_the_ir() -> None:
     assert missing == []
 
 
-def test_passes_in_order() -> None:
-    table = GLOSSARY.partition("## The passes")[2].partition("\n## ")[0]
-    rows = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
-    names = [step.__name__ for step in (*REWRITES, *PASSES)]
-    assert [row for row in rows if row in names] == names
+def test_rules_and_passes_in_order() -> None:
+    tables = [part.partition("\n\n")[0] for part in DESIGN.split(" | file | result |")[1:]]
+    cells = [line.split("|")[1] for table in tables for line in table.splitlines() if line.startswith("| `")]
+    assert re.findall(r"`(\w+)`", "".join(cells)) == [step.__name__ for step in (*REWRITES, *PASSES)]
