@@ -1,7 +1,7 @@
 """The syntax of a plan as values. Spans give the place of a node in the text; comparisons of nodes ignore them.
 
 A kind of statement is one class here, with its keyword, an example and its help. Error messages, `:help`, completion
-and formatting follow from the classes: see `docs/extending-statement.md`.
+and formatting follow from the classes: see `docs/extending.md`.
 """
 
 from collections.abc import Container, Iterator

@@ -1,4 +1,4 @@
-"""docs/extending*.md show commits that work: they apply to the sources, and what they add works there."""
+"""docs/extending.md shows commits that work: they apply to the sources, and what they add works there."""
 
 import os
 import re
@@ -15,11 +15,7 @@ COPIED = (
     *("tests/conftest.py", "tests/plan/conftest.py", "tests/models/tiny.py", "tests/model/rule_cases.py"),
 )
 COMMIT = re.compile(r"<!-- commit: (\w+) -->\n```diff\n(.*?)```", re.DOTALL)
-COMMITS = {
-    name: text
-    for page in ("extending.md", "extending-statement.md")
-    for name, text in COMMIT.findall((ROOT / "docs" / page).read_text("utf-8"))
-}
+COMMITS = dict(COMMIT.findall((ROOT / "docs" / "extending.md").read_text("utf-8")))
 Run = Callable[..., str]
 
 # Trains as a plan says, in this process, and prints the programs, their functions and whether the numbers are right.
