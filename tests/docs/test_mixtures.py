@@ -1,4 +1,4 @@
-"""The table of mixtures in docs/splits.md is what the simulator says.
+"""The table of mixtures in bench/results/splits.md is what the simulator says.
 
 `--update-golden` writes it. Capturing the large models takes a minute: CI leaves it out.
 """
@@ -17,7 +17,7 @@ from ssdsl.simulate.simulate import simulate
 from tests.docs.pages import with_text
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs" / "splits.md"
+PAGE = ROOT / "bench" / "results" / "splits.md"
 MIXTRAL, GSHARD = "mixtral:8x7b,batch=64,dtype=bf16", "moe_gpt:70b,batch=256,dtype=bf16"
 WAYS = (  # 64 devices: copies of all experts, devices among which these are divided, devices within one
     (MIXTRAL, (8, 8, 1)),

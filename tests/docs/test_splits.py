@@ -1,4 +1,5 @@
-"""The plans of docs/splits.md are the examples, its tables and its picture what the compiler finds.
+"""The plans of docs/splits.md are the examples, its tables, those of bench/results/splits.md and its picture what the
+compiler finds.
 
 `--update-golden` writes them.
 """
@@ -26,7 +27,7 @@ from tests.docs.blocks import picture
 from tests.docs.pages import with_text
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs" / "splits.md"
+PAGE, RESULTS = ROOT / "docs" / "splits.md", ROOT / "bench" / "results" / "splits.md"
 EXAMPLES = ("spatial", "tiles", "context_parallel", "terapipe", "splitbrain", "experts")
 LARGE = "cosmoflow:512,batch=1"
 BLOCKS = ((1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 2, 2), (4, 2, 2), (4, 4, 2), (4, 4, 4),
@@ -77,9 +78,9 @@ def test_page(compiled: Compile, reports: list[Report], golden: Callable[[Path, 
         text = re.sub(
             rf"(<!-- name: {name} -->\n(?:<!--[^\n]*\n)*```ssp\n).*?```\n", partial(_filled, plan), text, flags=re.S
         )
-    text = with_text(text, "table: scaling", _scaling(reports))
-    text = with_text(text, "table: slices", _slices(compiled))
-    golden(PAGE, with_text(text, "table: groups", _groups(compiled)))
+    golden(PAGE, with_text(text, "table: slices", _slices(compiled)))
+    text = with_text(RESULTS.read_text("utf-8"), "table: scaling", _scaling(reports))
+    golden(RESULTS, with_text(text, "table: groups", _groups(compiled)))
 
 
 @pytest.mark.slow
@@ -99,7 +100,7 @@ def test_tiles(golden: Callable[[Path, str], None], tmp_path: Path) -> None:
         plans = (compile_plan(ROOT / "examples" / "tiles.ssp", graph, {"D": 1, "T": tiles, "again": k}) for k in (0, 1))
         found.append([simulate(c.program, c.source, laptop).devices[0].peak_bytes for c in plans])
         rows.append(f"| {tiles} | {' | '.join(f'{n / 1e6:.0f}' for n in found[-1])} |")
-    golden(PAGE, with_text(PAGE.read_text("utf-8"), "table: tiles", "".join(f"{row}\n" for row in rows)))
+    golden(RESULTS, with_text(RESULTS.read_text("utf-8"), "table: tiles", "".join(f"{row}\n" for row in rows)))
     once, again = zip(*found, strict=True)
     assert list(once[1:]) == sorted(once[1:], reverse=True) and list(again) == sorted(again, reverse=True)
     assert once[-1] < once[0] / 2 and again[-1] < again[0] / 4
@@ -142,7 +143,7 @@ def _cluster(folder: Path) -> Cluster:
 
 def _file(language: str, folder: Path) -> Path:
     """A file that the page shows."""
-    found = re.search(rf"<!-- file: (\S+) -->\n```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    found = re.search(rf"<!-- file: (\S+) -->\n```{language}\n(.*?)```", RESULTS.read_text("utf-8"), re.DOTALL)
     assert found
     (folder / found[1]).write_text(found[2])
     return folder / found[1]

@@ -20,7 +20,7 @@ def best(pipeline: Pipeline, effort: int = EFFORT) -> Schedule:
 
 
 # stages, micro-batches, TF, TB, TW, Tcomm, w and the bubble of ZB-2p: Qi et al. 2023 (arXiv 2401.10241), tables 3 and 5
-# (rows 1, 8 and 12 stand in docs/schedules.md, the others were written down from memory)
+# (rows 1, 8 and 12 stand in bench/results/schedules.md, the others were written down from memory)
 ROWS = [
     (8, 24, (18.522, 18.086, 9.337), 0.601, 0.366, 0.0433),
     (8, 32, (18.513, 18.086, 9.331), 0.626, 0.366, 0.0039),
