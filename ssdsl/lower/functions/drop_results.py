@@ -27,7 +27,13 @@ from ssdsl.record import replace
 
 
 def drop_results(lowering: Formed) -> Formed:
-    """Sets `again` of recomputed sections."""
+    """Sets `again` of recomputed sections.
+
+    Of a GELU in front of a product, with `recompute model.gelu`:
+
+        -   section recompute
+        +   section recompute again %gelu
+    """
     functions = tuple(_marked(f, lowering.graph) if _may_drop(f) else f for f in lowering.functions)
     return replace(lowering, functions=functions)
 

@@ -232,7 +232,15 @@ def is_same_part(before: Use, after: Use) -> bool:
 
 
 def form_functions(lowering: TypedGraph) -> Segmented:
-    """Adds the segments, in an order in which they can run, and by value the number of the one that makes it."""
+    """Adds the segments, in an order in which they can run, and by value the number of the one that makes it.
+
+    Of two stages in two micro-batches:
+
+        + segment 0 on gpus[pp = 0] over (m: 2) stage 0
+        +   layers.0.0: linear (linear) on gpus[pp = 0] over (batch: m)
+        ...
+        + segment 1 on gpus[pp = 1] over (m: 2) stage 1
+    """
     kinds, levels = lowering.kinds, lowering.levels
     groups: dict[tuple[int, Kind], list[Operator]] = {}
     for o in lowering.graph.computing:

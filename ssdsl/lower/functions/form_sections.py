@@ -44,7 +44,15 @@ class _Facts(Record):
 
 
 def form_sections(lowering: Assembled) -> Assembled:
-    """Replaces the functions by their finished forms."""
+    """Replaces the functions by their finished forms.
+
+    Of two layers, with `recompute model.gelu`:
+
+        +   section recompute
+        +   section
+        +   section recompute
+        +   section
+    """
     graph = lowering.graph
     facts = _Facts(graph, layers_by_path(graph), lowering.plan, graph.alone)
     return replace(lowering, functions=tuple(_formed(f, facts) for f in lowering.functions))

@@ -72,6 +72,14 @@ _Copied = tuple[_Kind, tuple[str, ...], Param]  # a parameter, its kind, and the
 def flatten_params(lowering: Assembled) -> Formed:
     """Adds the flat parameters, in the order in which backward completes their gradients (last layers first).
 
+    Of two layers on two devices, with `split model.weights by row into dp`:
+
+        + flat0 on gpus : f32[36] zero weights over (dp); gradient by reduce_scatter<dp> in backward
+        +   layers.1.2.bias
+        +   layers.1.2.weight
+        ...
+        + flat3 on gpus : f32[40] zero weights over (dp); gradient by reduce_scatter<dp> in backward
+
     Raises PlanError: state that cannot be sharded as the plan says.
     """
     if not lowering.trains:

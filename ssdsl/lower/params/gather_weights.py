@@ -9,7 +9,13 @@ from ssdsl.record import replace
 
 
 def gather_weights(lowering: Formed) -> Formed:
-    """Adds to each section the flat parameters that it gathers."""
+    """Adds to each section the flat parameters that it gathers.
+
+    Of two layers on two devices, with `split model.weights by row into dp`:
+
+        -   section
+        +   section gathers flat3, flat2, flat1, flat0
+    """
     numbers = {(w, f.submesh): f.number for f in lowering.flats if f.sharded.weights for w in f.weights}
     if not numbers:
         return lowering

@@ -20,8 +20,15 @@ Written = tuple[Shape, tuple[Shard, ...]]  # the factors of a buffer's new value
 
 
 def place_params(lowering: Segmented) -> Stored:
-    """Adds the parameters, one for each submesh that uses a weight. Raises PlanError if these submeshes overlap, if a
-    statement cuts no state, or if an evaluation reads a weight on a submesh on which training has none."""
+    """Adds the parameters, one for each submesh that uses a weight.
+
+    Of two replicas:
+
+        + param layers.0.0.weight on gpus : f32[8, 4]; gradient partial {dp: sum}
+
+    Raises PlanError if submeshes of one weight overlap, if a statement cuts no state, or if an evaluation reads a
+    weight on a submesh on which training has none.
+    """
     uses: dict[str, dict[Submesh, list[Use]]] = {}
     known: dict[tuple[int, int], Use] = {}  # by the number of a typed call, and of its operand
     shapes: dict[str, Shape] = {}

@@ -31,7 +31,16 @@ Slot = tuple[str, At]
 
 
 def place_events(lowering: Scheduled) -> Scheduled:
-    """Adds each role's actions."""
+    """Adds each role's actions.
+
+    Of two stages in two micro-batches, on the second:
+
+        +   wait message0[m = 0]
+        +   free "linear_1 for block1"[m = 0]
+        +   wait message0[m = 1]
+        +   free "linear_1 for block1"[m = 1]
+        +   update
+    """
     trained = [f.trained for f in lowering.functions]
     shared = _Shared(lowering, AwaitedTransfers(lowering), Members(lowering.roles), trained)
     pairs = enumerate(zip(lowering.roles, lowering.tasks, strict=True))

@@ -22,6 +22,17 @@ Key = tuple[int, Priority, int]  # the earliest time at which a node starts, its
 def schedule_tasks(lowering: Formed) -> Scheduled:
     """Adds the roles with their tasks in order, and the signals that the plan's orders need.
 
+    Of two stages in two micro-batches:
+
+        + role gpus_pp1 on gpus[pp = 1]
+        +   receive message0[m = 0]
+        +   receive message0[m = 1]
+        +   forward block1[m = 0]
+        +   backward block1[m = 0]
+        +   send gradient of message0[m = 0]
+        +   forward block1[m = 1]
+        ...
+
     Raises PlanError for a dependency cycle, with the statements on it.
     """
     graph = TaskGraph(lowering, roles_of(lowering.plan, tuple(lowering.submeshes.values())))
