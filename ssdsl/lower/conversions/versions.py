@@ -5,6 +5,16 @@ A version is the value with one type: `%x` as its operator leaves it, `%x@1` aft
 Consumers with the same need share one conversion, so that their gradients are summed before they travel. A function has
 one input of a value for each way in which it reads it: one consumer may need its part along an index in time, while
 another one in the same function needs all parts joined.
+
+Worked example: `y = down(relu(up(x)))`, [8, 8], with the inner dimension over the two devices of `tp`. A ReLU needs all
+of y, and a sigmoid half of its rows, so y has three versions:
+
+    %linear_1   = linear(%relu, %down.weight) over (ffn: tp) : f32[8, 8] partial {tp: sum}; gradient partial {}
+    %linear_1@1 = all_reduce<tp>(64) %linear_1 : f32[8, 8]
+    %linear_1@2 = reduce_scatter<tp>(64, dim 0) %linear_1 : f32[4, 8] at (batch: tp); backward all_gather<tp>(64, dim 0)
+
+Both start from what the operator leaves. The gradient of @1 is whole already, so its backward has no step; that of @2
+is half of the rows, and is gathered before the two are added.
 """
 
 from collections.abc import Iterator, Sequence

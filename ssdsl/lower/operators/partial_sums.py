@@ -15,6 +15,19 @@ The backward of every operator is linear in the gradient. An operator on weights
 position bias) can therefore read a partial gradient and return partial ones: the sum is taken once, with the gradients
 of all other weights. So can operators that repeat rows for `dispatch`: the gradients of a token's rows are added before
 they travel.
+
+Worked example: `sum(up(x) ** 2) / 8 + 0.1 * penalty(w)` for x [8, 8], with the batch over the two devices of `dp`:
+
+    %sum_1 = sum(%square) over (batch: dp) : f32[] partial {dp: sum}
+    %div   = div(%sum_1) adds {dp: %sum_1} : f32[] partial {dp: sum}        each device divides its own sum
+    %mul@1 = keep_first<dp>(1) %mul : f32[] partial {dp: sum}               the penalty, as the first device's addend
+    %add   = add(%div, %mul@1) adds {dp: %div, %mul} : f32[] partial {dp: sum}
+
+And a position embedding [6, 8], which every device reads whole for its half of the samples:
+
+    %embedding_1 = embedding(%positions.weight, %arange) : f32[6, 8]; gradient partial {dp: sum}
+
+No device sums that gradient: the weight's own is partial as well, and is reduced in a bucket with all others.
 """
 
 from collections.abc import Hashable, Iterator

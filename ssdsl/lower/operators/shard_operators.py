@@ -1,4 +1,15 @@
-"""Turns the plan's indices into splits of operators, and refuses those that an operator cannot have."""
+"""Turns the plan's indices into splits of operators, and refuses those that an operator cannot have.
+
+Worked example: `up` of [8, 8] to 8 `ffn`, on the two devices of `tp`, by `split model by ffn`
+
+    into tp                                over (ffn: tp): device k has columns 4 k to 4 k + 3
+    into tp, m = 2                         over (ffn: tp, ffn: m): 4 columns on a device, 2 of them at a time
+    into tp, m = [3, 1]                    the same, 3 columns and then 1: one index of `ffn` may have sizes
+    into tp parts [[0, 3], [1, 2]], m = 2  refused (E0401): a device's chunks are apart, and `m` cuts them
+
+A kernel that is told where its part begins (`placed_dims`), such as a loss along its classes, needs one run of
+positions: `tp parts [[0, 3], [1, 2]]` is refused for it (E0408).
+"""
 
 import math
 from collections.abc import Callable, Iterator
@@ -187,7 +198,8 @@ def _cut_in_front(operator: Operator, index: Index, indices: tuple[Index, ...]) 
 
 
 def _in_order(operator: Operator, splits: tuple[Split, ...]) -> bool:
-    """Whether parts that are told where they begin, one coordinate of several axes, are in the order of the devices."""
+    """Whether the parts are in the order of ranks, where several axes cut one dimension together and a kernel gets the
+    start of its part."""
     placed = placed_dims(operator)
     cut = (s for s in splits if s.dim in placed and len(names_of(s.coordinate)) > 1)
     return all(s.digit.at is None or [*s.digit.at] == sorted(s.digit.at) for s in cut)

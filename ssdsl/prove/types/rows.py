@@ -2,6 +2,16 @@
 
 The graph says which rows are sorted by experts: `dispatch(rows, experts, own)` makes them, with slots of their own
 class. Only `count_rows` of the same experts gives the number of these rows.
+
+Worked example: 4 experts, and the batch and the experts over the two devices of `ep`. Each device has 2 samples of 4
+rows of 8 features. It sorts these 8 rows by expert, [experts 4 · batch 2 · slots 1], and counts them, [experts 4 ·
+batch 2]. Numbers travel first:
+
+    %n@1    = all_to_all<ep>(8, dim 0 for dim 0 in 2) %n : i64[8] at (experts: ep)
+    %rows@1 = all_to_all<ep>(64, dim 0 for dim 0 in 2) of rows by (%n, %n@1) %rows : f32[8, 8] at (experts: ep)
+
+The second may read `%n` and `%n@1` alone: they are the numbers of these very rows, cut as the rows are before
+and after. Numbers of rows of other experts, or the same ones at both ends, are refuted.
 """
 
 from collections.abc import Mapping
