@@ -134,7 +134,9 @@ def _statements(text: str) -> list[str]:
 
 
 def _filled(plan: str, match: re.Match[str]) -> str:
-    return f"{match[1]}{plan}```\n"
+    """The plan without lines of comments: the page says the same."""
+    bare = re.sub(r"^#.*\n", "", plan, flags=re.M).lstrip("\n")
+    return re.sub(r"\n{3,}", "\n\n", f"{match[1]}{bare}```\n")
 
 
 def _cluster(folder: Path) -> Cluster:
