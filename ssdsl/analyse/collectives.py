@@ -102,7 +102,7 @@ def _of_instr(
     A value that backward gathers again (`instr.again`) arrives while the same product's gradient of its input is
     computed; a gradient is reduced while the product's gradient of its weight is computed.
     """
-    forward = phase is Phase.FORWARD or (section.recompute and phase in (Phase.BACKWARD, Phase.DGRAD))
+    forward = phase is Phase.FORWARD or (section.recompute and phase.of_inputs)
     match instr:
         case Conversion():
             size = ITEMSIZE.get(instr.result.dtype, 4)
@@ -124,7 +124,7 @@ def _of_instr(
 
 def _is_backward_in(phase: Phase, *, is_weight: bool) -> bool:
     """Whether the gradient of a value is computed in this phase; `is_weight`: the value follows from weights alone."""
-    return phase is Phase.BACKWARD or phase is (Phase.WGRAD if is_weight else Phase.DGRAD)
+    return phase.of_weights if is_weight else phase.of_inputs
 
 
 def _of_steps(
@@ -145,7 +145,7 @@ def _of_kernel(facts: ProgramIndex, op: OpPart, phase: Phase, *, forward: bool) 
         return
     reader = Reader(operator, facts.program.graph, local_dims(operator, op.splits))
     parts = math.prod(s.digit.parts for s in op.splits if not {*op.kernel.axes}.isdisjoint(names_of(s.coordinate)))
-    for back, runs in ((False, forward), (True, phase in (Phase.BACKWARD, Phase.DGRAD) and op.learns)):
+    for back, runs in ((False, forward), (True, phase.of_inputs and op.learns)):
         for c in collectives(reader, kernel, parts, back=back) if runs else ():
             yield SizedCollective(c.kind, op.kernel.axes, c.size_bytes, (op, None) if c.overlaps else None)
 
@@ -215,10 +215,10 @@ def _of_gathers(
     backward reads the weights; a reduction of their gradients to their owners, if they get any."""
     if phase is Phase.FORWARD:
         yield of_gather(flat)
-    elif phase is not Phase.WGRAD:
+    elif phase.of_inputs:
         again = facts.regathered(function).again
         yield from [of_gather(flat)] * again.get((section, flat.number), 0)
-    if phase in (Phase.BACKWARD, Phase.WGRAD) and learns_weights(facts, function, section, flat):
+    if phase.of_weights and learns_weights(facts, function, section, flat):
         yield from of_backward(flat, facts.state)
 
 

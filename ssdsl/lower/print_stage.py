@@ -25,7 +25,6 @@ from ssdsl.lower.stages import (
     Task,
 )
 from ssdsl.model.graph import Operator, Stage
-from ssdsl.plan.plan import Phase
 
 
 def stage_text(stage: Planned) -> str:
@@ -94,8 +93,7 @@ def _roles(stage: Scheduled) -> Iterator[list[str]]:
 def _task(stage: Scheduled, role: Role, task: Task) -> str:
     if isinstance(task, Compute):
         function = stage.functions[task.function]
-        phase = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward"}.get(task.phase, task.phase.value)
-        return f"{phase} {function.name}{at_text(task.at, function.time)}"
+        return f"{task.phase.word} {function.name}{at_text(task.at, function.time)}"
     message = stage.messages[task.message]
     source, target = message.ends(task.gradient)
     what = f"{'gradient of ' if task.gradient else ''}message{message.number}"

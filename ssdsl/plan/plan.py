@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from math import prod
+from typing import TypeVar
 
 from ssdsl.model.graph import Graph
 from ssdsl.plan.regions import Digit
@@ -93,6 +94,9 @@ class Placement:
         return f"{self.mesh}[{inside}]" if inside else self.mesh
 
 
+N = TypeVar("N", int, float)
+
+
 class Phase(StrEnum):
     """The phases of an operator. A plan may name the halves of a backward: the gradients of inputs (`dgrad`) and of
     weights (`wgrad`)."""
@@ -101,6 +105,34 @@ class Phase(StrEnum):
     BACKWARD = "bwd"
     DGRAD = "dgrad"
     WGRAD = "wgrad"
+
+    @property
+    def of_inputs(self) -> bool:
+        """Whether it computes the gradients of inputs. What is recomputed for backward runs in such a phase."""
+        return self in (Phase.BACKWARD, Phase.DGRAD)
+
+    @property
+    def of_weights(self) -> bool:
+        """Whether it computes the gradients of weights; behind it nothing of a task's forward is needed any more."""
+        return self in (Phase.BACKWARD, Phase.WGRAD)
+
+    def sum(self, forward: N, of_inputs: N, of_weights: N) -> N:
+        """The part of a sum that belongs to this phase: of a forward, and of the two kinds of gradients.
+
+        >>> [phase.sum(1, 10, 100) for phase in Phase]
+        [1, 110, 10, 100]
+        """
+        return forward if self is Phase.FORWARD else of_inputs * self.of_inputs + of_weights * self.of_weights
+
+    @property
+    def word(self) -> str:
+        """The phase in the program's text, in profiles and in views: `forward`, `backward`, `dgrad`, `wgrad`."""
+        return self.name.lower()
+
+    @property
+    def letter(self) -> str:
+        """The phase in a row of tasks: `F`, `B`, and for the halves `D` and `W`."""
+        return self.name[0]
 
 
 HALVES = (Phase.DGRAD, Phase.WGRAD)

@@ -15,13 +15,6 @@ from ssdsl.simulate.stalls import delays_by_message
 from ssdsl.simulate.timeline import Event, EventKind, Memory, MessageWait, Stream, Timeline, TimelineRow, TransferArrow
 from ssdsl.text.source import Source, Span
 
-KINDS = {
-    Phase.FORWARD: EventKind.FORWARD,
-    Phase.BACKWARD: EventKind.BACKWARD,
-    Phase.DGRAD: EventKind.DGRAD,
-    Phase.WGRAD: EventKind.WGRAD,
-}
-
 
 def draw(
     program: Program,
@@ -81,7 +74,7 @@ def _event(program: Program, statements: "Statements", row: int, x: Interval, ep
             return Event(
                 row,
                 Stream.COMPUTE,
-                KINDS[task.phase],
+                EventKind(task.phase),
                 x.start,
                 x.end,
                 statements.name(task.function),

@@ -28,7 +28,7 @@ from ssdsl.ir.text.function import function_lines, prologue_lines
 from ssdsl.ir.text.types import dtype_text, gradient_text, layout_text, names_text
 from ssdsl.ir.value import TimeIndex, Type, local_sizes
 from ssdsl.model.graph import Graph
-from ssdsl.plan.plan import Mesh, Phase
+from ssdsl.plan.plan import Mesh
 
 Block = list[str]
 
@@ -134,9 +134,6 @@ def result_text(result: Result, names: tuple[str, ...]) -> str:
 # -- roles -------------------------------------------------------------------------------------------------------------
 
 
-PHASES = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.DGRAD: "dgrad", Phase.WGRAD: "wgrad"}
-
-
 class ActionText:
     """Writes the actions of a program."""
 
@@ -150,7 +147,7 @@ class ActionText:
         match action:
             case Compute():
                 function = self.program.functions[action.function]
-                return f"{PHASES[action.phase]} {function.name}{at_text(action.at, function.time)}"
+                return f"{action.phase.word} {function.name}{at_text(action.at, function.time)}"
             case Start():
                 return f"{action.end.value} {self._message(action)}"
             case Wait():

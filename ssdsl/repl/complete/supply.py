@@ -24,12 +24,7 @@ from ssdsl.repl.describe import describe
 from ssdsl.repl.session import Session, expression, look
 from ssdsl.text.diagnostic import PlanError
 
-PHASES = {
-    Phase.FORWARD: "forward",
-    Phase.BACKWARD: "backward",
-    Phase.DGRAD: "backward: gradients of inputs",
-    Phase.WGRAD: "backward: gradients of weights",
-}
+ABOUT = ("forward", "backward", "backward: gradients of inputs", "backward: gradients of weights")
 STATES = {State.WEIGHTS: "weights", State.GRADS: "their gradients", State.OPTIMIZER: "the optimizer's state"}
 CONSTANTS = ("none", "any", "true", "false")  # offered behind `=`, and once their first letter is typed
 
@@ -60,7 +55,11 @@ def behind_dot(session: Session, here: Position) -> Iterator[Offer]:
     names = value.operators if value is not None else ctx.model.compute
     operators = ctx.model.ordered(ctx.model.only_compute(names) or names)
     kinds = [Offer(kind, counted(n, "operator")) for kind, n in _counts(op.kind for op in operators).items()]
-    phases = [Offer(str(p), about) for p, about in PHASES.items()] if value is None or value.phase is None else []
+    phases = (
+        [Offer(str(p), about) for p, about in zip(Phase, ABOUT, strict=True)]
+        if value is None or value.phase is None
+        else []
+    )
     states = [Offer(str(s), about) for s, about in STATES.items()]
     states += [Offer(GATHERS, "gathered again in backward")] if here.types[:1] == ("RECOMPUTE",) else []
     in_clock = here.types[0] == "NAME" and here.text.rpartition("\n")[2].startswith(" ")

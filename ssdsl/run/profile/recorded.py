@@ -6,12 +6,12 @@ from statistics import mean, median
 from ssdsl.ir.program import Compute, Program
 from ssdsl.plan.plan import Phase
 from ssdsl.run.results import Recorded, RunResult
-from ssdsl.simulate.draw_timeline import KINDS, Statements, at_indices
+from ssdsl.simulate.draw_timeline import Statements, at_indices
 from ssdsl.simulate.profile.measured import Times
 from ssdsl.simulate.timeline import Event, EventKind, Stream, Timeline, TimelineRow
 from ssdsl.text.source import Source
 
-PHASES = {"F": Phase.FORWARD, "B": Phase.BACKWARD, "D": Phase.DGRAD, "W": Phase.WGRAD}
+PHASES = {phase.letter: phase for phase in Phase}
 
 
 def measured_times(program: Program, result: RunResult) -> Times:
@@ -82,7 +82,7 @@ def _event(program: Program, statements: Statements, row: int, entry: Recorded, 
     return Event(
         row,
         Stream.COMPUTE,
-        KINDS[task.phase],
+        EventKind(task.phase),
         start,
         end,
         statements.name(task.function),

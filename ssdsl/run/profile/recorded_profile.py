@@ -24,7 +24,7 @@ from ssdsl.run.results import RankResult, Recorded, RunResult, Spent
 from ssdsl.runtime.profile.operator_clock import COLLECTIVE
 from ssdsl.runtime.step.provenance import place_in
 from ssdsl.simulate.profile.profile import GROWING, IN_A_TASK, Curve, Profile, ProfiledMachine
-from ssdsl.simulate.profile.profiled import OF_PHASE, Profiled, instructions, runs
+from ssdsl.simulate.profile.profiled import Profiled, instructions, runs
 
 AGAIN = "R"
 OF_FLATS = ("gather", "drop", "scatter")
@@ -93,7 +93,7 @@ class _Found:
         for (number, phase), places in engine.items():
             function, tasks = self.program.functions[number], max(map(len, places))
             time_s = sum(map(sum, places)) / tasks
-            self.growing.setdefault(f"task {OF_PHASE[phase]}", []).append((instructions(function), time_s))
+            self.growing.setdefault(f"task {phase.word}", []).append((instructions(function), time_s))
             self._add_none(function, phase, ran.get((number, phase), set()))
 
     def _phase(self, spent: Spent) -> Phase | None:
@@ -105,7 +105,7 @@ class _Found:
 
     def _times(self, function: Function, instr: Instr, phase: Phase) -> list[float]:
         words = self.costs.words(function, instr)
-        return self.operators.setdefault(words, {}).setdefault(OF_PHASE[phase], [])
+        return self.operators.setdefault(words, {}).setdefault(phase.word, [])
 
     def _add_none(self, function: Function, phase: Phase, ran: set[Instr]) -> None:
         """Adds zero time for instructions for which autograd ran nothing."""

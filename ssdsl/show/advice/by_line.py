@@ -25,7 +25,6 @@ from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Phase, State
 from ssdsl.show.tables.report import waiting_s
 from ssdsl.show.view import Column, ColumnKind, View
-from ssdsl.simulate.draw_timeline import KINDS
 from ssdsl.simulate.memory.activations import Activations
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.network import Network
@@ -40,7 +39,7 @@ COLUMNS = (
     Column("of the step", ColumnKind.SHARE, key="step_share"),
 )
 STATE = {"weights": State.WEIGHTS, "gradients": State.GRADS, "optimizer": State.OPTIMIZER}
-FREES = {Phase.BACKWARD, Phase.WGRAD}  # the phases after which the activations of a task are freed
+FREES = {EventKind(p) for p in Phase if p.of_weights}  # the events after which the activations of a task are freed
 NAMED = 0.01  # of the step: a transfer that is waited for less is not named in a row of its own
 Shares = defaultdict[str, float]
 
@@ -151,7 +150,7 @@ class _Lines:
         """The number of a function's tasks whose forward has begun and whose backward has not ended."""
         own = [e for e in events if e.function == function.number]
         begun = sum(e.kind is EventKind.FORWARD and e.start_s <= time for e in own)
-        return max(0, begun - sum(e.kind in {KINDS[p] for p in FREES} and e.end_s <= time for e in own))
+        return max(0, begun - sum(e.kind in FREES and e.end_s <= time for e in own))
 
     def _innermost(self, operator: Operator) -> str:
         indices = [i for i in self.program.plan.of(operator.name).indices if i.digit.parts > 1]
@@ -165,8 +164,8 @@ class _Lines:
         events = [e for e in self.report.timeline.events if self._row(e.row) == device.name]
         for function in self.program.functions_of(role):
             own = [e for e in events if e.function == function.number]
-            for phase, kind in KINDS.items():
-                waited = sum(e.communication_s for e in own if e.kind is kind)
+            for phase in Phase:
+                waited = sum(e.communication_s for e in own if e.kind is EventKind(phase))
                 if waited:
                     _add(found, self._collectives(function, phase, network), waited)
         reduced = sum(e.communication_s for e in events if e.kind is EventKind.REDUCE and e.stream is Stream.COMPUTE)

@@ -10,7 +10,7 @@ from ssdsl.ir.program import Program, Role
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
 from ssdsl.lang.suggest import joined
-from ssdsl.plan.plan import Phase, State
+from ssdsl.plan.plan import State
 from ssdsl.record import Record
 from ssdsl.show.errors import DeviceOutOfMemory, NearlyFull
 from ssdsl.show.pattern import ranks
@@ -168,7 +168,7 @@ class _Advice(Record):
         alive = Counter[int]()
         for task in self.role.computes():
             all_ = max(all_, math.prod(t.parts for t in self.program.functions[task.function].time))
-            alive[task.function] += {Phase.FORWARD: 1, Phase.BACKWARD: -1, Phase.WGRAD: -1}.get(task.phase, 0)
+            alive[task.function] += task.phase.sum(1, 0, -1)
             most = max(most, alive[task.function])
         return most, all_
 

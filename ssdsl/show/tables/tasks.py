@@ -4,11 +4,9 @@ from itertools import groupby
 from typing import Any
 
 from ssdsl.ir.program import Action, Compute, GatherParam, Program, ScatterGrads, Start, StartReduce, Update
-from ssdsl.plan.plan import Phase
 from ssdsl.show.view import Column, ColumnKind, View, as_json
 
 SHOWN = 48
-LETTERS = {Phase.FORWARD: "F", Phase.BACKWARD: "B", Phase.DGRAD: "D", Phase.WGRAD: "W"}
 FUNCTIONS = (
     Column("block", style="bold cyan"),
     Column("on"),
@@ -72,7 +70,7 @@ def _name(action: Action) -> str:
     """`F0[2]`: block 0 forward for index 2; `f3[2]`: message 3. Empty for actions that take no time."""
     match action:
         case Compute():
-            return f"{LETTERS[action.phase]}{action.function}{_at(action.at)}"
+            return f"{action.phase.letter}{action.function}{_at(action.at)}"
         case Start():
             return f"{'b' if action.gradient else 'f'}{action.message}{_at(action.at)}"
         case ScatterGrads() | StartReduce():

@@ -204,7 +204,7 @@ class _Liveness:
                 self.slots.update((slot, _Slot("activations", size)) for slot, size in lent.items())
                 if function.backward is Backward.NONE:
                     self._change(end, sum(lent.values()) - made, "activations")
-            case Phase.BACKWARD | Phase.DGRAD:
+            case phase if phase.of_inputs:
                 self._change(end, sum(lent.values()) + kept.for_weights - kept.size_bytes, "activations")
                 self._gradients(function, at, start, end)
                 if task.phase is Phase.BACKWARD and task.function not in self.learned:
@@ -214,7 +214,7 @@ class _Liveness:
                     scratch += kept.first_bytes - learned
                 else:
                     scratch += kept.later_bytes
-            case Phase.WGRAD:
+            case _:
                 self._change(end, -kept.for_weights, "activations")
                 self.learned.setdefault(task.function, start)
         self._while(start, end, scratch, "scratch")

@@ -48,12 +48,7 @@ class ComputeTimes:
 
     def of(self, phase: Phase) -> float:
         """The seconds of a phase; a backward includes what it recomputes."""
-        return {
-            Phase.FORWARD: self.forward,
-            Phase.BACKWARD: self.recompute + self.dgrad + self.wgrad,
-            Phase.DGRAD: self.recompute + self.dgrad,
-            Phase.WGRAD: self.wgrad,
-        }[phase]
+        return phase.sum(self.forward, self.recompute + self.dgrad, self.wgrad)
 
 
 @dataclass(slots=True)

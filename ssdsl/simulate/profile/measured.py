@@ -71,12 +71,7 @@ class Measured:
             return own
         if (number, phase) not in self.counted:
             return 0.0
-        whole = {
-            Phase.FORWARD: times.forward,
-            Phase.BACKWARD: times.dgrad + times.wgrad,
-            Phase.DGRAD: times.dgrad,
-            Phase.WGRAD: times.wgrad,
-        }[phase]
+        whole = phase.sum(times.forward, times.dgrad, times.wgrad)
         return whole * (self.work[number] / self.stages[function.stage, phase])
 
     def _journey(self, number: int, gradient: bool) -> Cost:

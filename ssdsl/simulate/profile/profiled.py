@@ -35,13 +35,6 @@ from ssdsl.simulate.price.costs import FREE, CommCost, Cost, total
 from ssdsl.simulate.profile.kernel_key import kernel_key
 from ssdsl.simulate.profile.profile import IN_A_TASK, Curve, Profile
 
-OF_PHASE = {
-    Phase.FORWARD: "forward",
-    Phase.BACKWARD: "backward",
-    Phase.DGRAD: "dgrad",
-    Phase.WGRAD: "wgrad",
-}
-
 
 @dataclass
 class Profiled:
@@ -93,7 +86,7 @@ class Profiled:
 
     def _task(self, function: Function, phase: Phase) -> Cost:
         computing = sum(self._instructions(function, phase))
-        computing += self._growing(f"task {OF_PHASE[phase]}", instructions(function))
+        computing += self._growing(f"task {phase.word}", instructions(function))
         computing += sum(self._gradients(function, phase))
         computing += sum(self._gathers(function, phase))
         met = (self._collective(c.call, function) for c in of_task(self.facts, function, phase))
@@ -102,13 +95,13 @@ class Profiled:
     def _instructions(self, function: Function, phase: Phase) -> Iterator[float]:
         for section in function.sections:
             for instr in section.body:
-                if section.recompute and phase in (Phase.BACKWARD, Phase.DGRAD):
+                if section.recompute and phase.of_inputs:
                     yield self._time(function, instr, Phase.FORWARD)
                 if runs(function, instr, phase):
                     yield self._time(function, instr, phase)
 
     def _time(self, function: Function, instr: Instr, phase: Phase) -> float:
-        words, name = self.words(function, instr), OF_PHASE[phase]
+        words, name = self.words(function, instr), phase.word
         found = self.profile.operators.get(words, {}).get(name)
         if found is None:
             self.lacking[f"{name} of {words}"] = None
@@ -232,7 +225,7 @@ def copies(facts: ProgramIndex, function: Function, phase: Phase) -> Iterator[tu
     for collective in of_task(facts, function, phase):
         if isinstance(collective.origin, OfGather):
             yield kinds[collective.call.kind], collective.call.size_bytes
-    runs_again = phase in (Phase.BACKWARD, Phase.DGRAD)
+    runs_again = phase.of_inputs
     for section in function.sections:
         if phase is Phase.FORWARD or (runs_again and section.recompute):
             yield from (("drop", flat_bytes(facts.program.flats[number])) for number in section.gathers)

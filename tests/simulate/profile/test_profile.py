@@ -15,7 +15,7 @@ from ssdsl.simulate.profile import errors
 from ssdsl.simulate.profile.costs_json import ProfileJson, decoded, encoded
 from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.profile.profile import GROWING, PHASES, Curve, Profile, ProfiledMachine, merged
-from ssdsl.simulate.profile.profiled import OF_PHASE, Profiled, instructions, runs
+from ssdsl.simulate.profile.profiled import Profiled, instructions, runs
 from ssdsl.simulate.profile.read_costs import (
     CostsFile,
     check_machine,
@@ -44,7 +44,7 @@ def profile_of(program: Compiled, second: float = 1.0) -> Profile:
     for task in (task for role in program.program.roles for task in role.computes()):
         function = program.program.functions[task.function]
         for instr in (i for i in function.body() if runs(function, i, task.phase)):
-            words.setdefault(costs.words(function, instr), {})[OF_PHASE[task.phase]] = second
+            words.setdefault(costs.words(function, instr), {})[task.phase.word] = second
     network = {(kind, 2): Curve(((1, second / 2),)) for kind in ("send", "all_reduce", "all_gather", "reduce_scatter")}
     return Profile(LAPTOP, words, network, {name: Curve(((1, 0.0),)) for name in GROWING}, 0.0, ("a test",))
 
