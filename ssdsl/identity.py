@@ -10,10 +10,11 @@ tensors compare element by element.
 """
 
 from collections.abc import Iterable, Iterator, MutableMapping
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 K = TypeVar("K")
 V = TypeVar("V")
+T = TypeVar("T")
 
 
 class ByIdentity(MutableMapping[K, V]):
@@ -35,6 +36,17 @@ class ByIdentity(MutableMapping[K, V]):
 
     def __contains__(self, key: object) -> bool:
         return id(key) in self._items
+
+    @overload
+    def get(self, key: K, /) -> V | None: ...
+
+    @overload
+    def get(self, key: K, /, default: V | T) -> V | T: ...
+
+    def get(self, key: K, /, default: Any = None) -> Any:
+        """The value of a key; the default if it has none."""
+        item = self._items.get(id(key))
+        return default if item is None else item[1]
 
     def __iter__(self) -> Iterator[K]:
         return (key for key, _ in self._items.values())

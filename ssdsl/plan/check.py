@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from ssdsl.identity import places_of
 from ssdsl.model.graph import Operator
 from ssdsl.plan.errors.parts import CountMismatch, MisspeltAxis
 from ssdsl.plan.errors.place import NoMesh, NotAssigned, OnAllDevices, RelatesNothing, SplitAndFixed
@@ -102,10 +103,14 @@ def _left_out(facts: Facts, model: ModelIndex) -> Iterator[OtherName]:
 
 def _uncut(facts: Facts, model: ModelIndex, cut: SplitIndex) -> Iterator[Operator]:
     """The operators that a `split` names and that do not have its index."""
-    records, numbers = facts.operators.at, model.numbers(cut.operators)
-    distinct = facts.distinct(numbers).values()
-    having = {r for r in distinct if any(i.name == cut.index for i in (*r.indices, *r.whole))}
-    return (model.graph.operators[n] for n in numbers if records[n] not in having)
+    numbers = model.numbers(cut.operators)
+    left = [
+        place
+        for record, places in places_of(map(facts.operators.at.__getitem__, numbers))
+        if record is None or all(i.name != cut.index for i in (*record.indices, *record.whole))
+        for place in places
+    ]
+    return (model.graph.operators[numbers[place]] for place in sorted(left))
 
 
 def _free(op: Operator, axes: Mapping[int, int], joined: set[int]) -> list[int]:

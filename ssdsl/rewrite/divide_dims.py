@@ -8,7 +8,7 @@ known from reshapes. `into m = [6, 2], dp` says the same: a device has half of e
 >>> from tests.lower.by_hand import described, graph_of, plan_of, saying
 >>> plan = plan_of(graph_of("weight w[batch]\\ny[batch] = relu w[batch]", batch=8), {"dp": 2}, {"batch": "dp 2, m 2"})
 >>> dp, m = plan.of("y").indices
->>> plan = saying(plan, "y", indices=(dp, replace(m, at=parts_of((3, 1)))))
+>>> plan = saying(plan, "y", indices=(dp, replace(m, digit=replace(m.digit, at=parts_of((3, 1))))))
 >>> print(described(plan))
 y = relu w on gpus (batch 8 by dp, m)
 >>> print(described(divide_dims(plan)))

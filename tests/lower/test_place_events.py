@@ -62,7 +62,8 @@ def flat(
     number: int, weight: str, stage: int, sharded: StateAxes = WHOLE, partial: tuple[str, ...] = ("dp",)
 ) -> FlatParam:
     place = submesh({"pp": 2}, pp=stage)
-    return FlatParam(number, place, (weight,), "float32", sharded, completion_of(partial, sharded), 8)
+    completion = completion_of(partial, sharded, 8, dict.fromkeys((*partial, *sharded.optimizer), 2))
+    return FlatParam(number, place, (weight,), "float32", sharded, completion, 8)
 
 
 def one(tasks: str, *flats: FlatParam, parts: int = 2) -> Scheduled:

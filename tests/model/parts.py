@@ -52,7 +52,7 @@ def in_space(cut: Split) -> bool:
 
 def part_of(operator: Operator, cuts: tuple[Split, ...]) -> OpPart:
     """The instruction of a part, as the lowering writes it."""
-    axes = tuple((c.coordinate.name, c.parts) for c in cuts if in_space(c))
+    axes = tuple((c.coordinate.name, c.digit.parts) for c in cuts if in_space(c))
     results = []
     for operand in operator.outputs:
         type_, _ = operand_types(operator, cuts, operand, axes, is_output=True)
@@ -118,16 +118,16 @@ def indices_of(operator: Operator, operand: Operand, cuts: Sequence[Split], at: 
         for axis, dims in enumerate(operand.axes):
             if cut.dim in dims:
                 outer = math.prod(sizes[d] for d in dims[: dims.index(cut.dim)])
-                rest = found.shape[axis] // (outer * cut.parts)
-                digits = found.unflatten(axis, (outer, cut.parts, rest))
+                rest = found.shape[axis] // (outer * cut.digit.parts)
+                digits = found.unflatten(axis, (outer, cut.digit.parts, rest))
                 found = digits.select(axis + 1, place).flatten(axis, axis + 1)
             for window in (operator.dims[d].window for d in dims):
                 # the only cut of this dimension; a tensor that has it, a mask of queries and keys, has all keys
                 if window is not None and window.of == cut.dim and not operand.carries(cut.dim):
                     reach = window.shape if in_space(cut) else in_time(window.shape)
-                    runs = needed(reach, [(place * cut.stride, (place + 1) * cut.stride)])
+                    runs = needed(reach, [(place * cut.digit.stride, (place + 1) * cut.digit.stride)])
                     found = torch.cat([found.narrow(axis, start, end - start) for start, end in runs], axis)
-        sizes[cut.dim] //= cut.parts
+        sizes[cut.dim] //= cut.digit.parts
     return found
 
 
@@ -167,9 +167,13 @@ class Groups:
         found = {}
         for r in range(1, len(space) + 1):
             for members in itertools.combinations(space, r):
-                name, size, index = "_".join(c.coordinate.name for c in members), math.prod(c.parts for c in members), 0
+                name, size, index = (
+                    "_".join(c.coordinate.name for c in members),
+                    math.prod(c.digit.parts for c in members),
+                    0,
+                )
                 for c in members:
-                    index = index * c.parts + where[c.coordinate.name]
+                    index = index * c.digit.parts + where[c.coordinate.name]
                 others = tuple(where[c.coordinate.name] for c in self.cuts if c not in members)
                 step = self.made.setdefault((name, others), Lockstep(size))
                 found[name] = Group(name, tuple(range(size)), index, step, World(step))  # type: ignore[arg-type]
@@ -215,7 +219,7 @@ def evaluate_parts(
 ) -> Result:
     """All parts, put together by the table in docs/design.md. Parts that talk to each other run in threads."""
     groups = Groups(cuts)
-    places = list(itertools.product(*(range(c.parts) for c in cuts)))
+    places = list(itertools.product(*(range(c.digit.parts) for c in cuts)))
     results: dict[Place, Any] = {}
 
     def run(at: Place) -> None:

@@ -39,7 +39,7 @@ def test_unequal_parts_are_of_a_dimension_of_their_own(sizes: tuple[int, ...]) -
     found = divide_dims(plan(*sizes))
     assert described(found).splitlines()[1] == "z = relu y on gpus (batch 2 by dp, batch 4 by m)"
     indices: tuple[Index, ...] = found.of("z").indices
-    assert [(i.name, i.dim, i.at) for i in indices] == [("dp", 0, None), ("m", 1, parts_of((3, 1)))]
+    assert [(i.name, i.dim, i.digit.at) for i in indices] == [("dp", 0, None), ("m", 1, parts_of((3, 1)))]
 
 
 def test_parts_that_differ_between_the_equal_ones_cannot_be_divided() -> None:

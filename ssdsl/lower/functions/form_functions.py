@@ -25,7 +25,7 @@ from ssdsl.lower.stages import Grouped, Kind, Segment, Segmented, Sunk, TypedGra
 from ssdsl.model.graph import Graph, Operand, Operator
 from ssdsl.model.memory.saved import saved
 from ssdsl.model.memory.saved_tensors import Saved
-from ssdsl.plan.plan import HALVES, OpPlan
+from ssdsl.plan.plan import HALVES
 
 # -- operators on weights alone ----------------------------------------------------------------------------------------
 
@@ -140,14 +140,14 @@ def kinds_of(lowering: Sunk) -> dict[str, Kind]:
     """The kind of each operator, before operators join their readers."""
     ordered = frozenset(tasks.number for tasks in lowering.plan.ordered())
     kinds: dict[str, Kind] = {}
-    known: dict[tuple[tuple[OpSplit, ...], OpPlan, Submesh], Kind] = {}
+    known: dict[tuple[tuple[OpSplit, ...], frozenset[int], Submesh], Kind] = {}
     same: dict[Kind, Kind] = {}  # so that equal kinds are one object, as equal submeshes are
     for o in lowering.graph.computing:
-        splits, record, submesh = lowering.splits[o.name], lowering.plan.of(o.name), lowering.submeshes[o.name]
-        key = splits, record, submesh
+        splits, sets, submesh = lowering.splits[o.name], lowering.plan.of(o.name).sets, lowering.submeshes[o.name]
+        key = splits, sets, submesh
         if key not in known:
             time = tuple(sorted(_time(splits), key=lambda t: t.name))
-            kind = submesh, time, tuple(sorted(record.sets & ordered))
+            kind = submesh, time, tuple(sorted(sets & ordered))
             known[key] = same.setdefault(kind, kind)
         kinds[o.name] = known[key]
     return kinds

@@ -2,12 +2,15 @@
 
 from collections.abc import Hashable
 
+from ssdsl.identity import ByIdentity
 from ssdsl.ir.function import Split
 from ssdsl.ir.layout import Submesh
 from ssdsl.lower.operators.coordinates import operator_splits
 from ssdsl.lower.stages import Placed, Planned, grown
 from ssdsl.model.graph import Graph
 from ssdsl.plan.plan import OpPlan, Plan
+
+Axes = tuple[tuple[str, int], ...]  # of a submesh, with their sizes
 
 
 def place_operators(lowering: Planned) -> Placed:
@@ -32,16 +35,17 @@ def _submeshes(plan: Plan) -> dict[str, Submesh]:
 def _cuts(graph: Graph, plan: Plan, submeshes: dict[str, Submesh]) -> dict[str, tuple[Split, ...]]:
     """The splits of each operator by its own indices. Equal calls that are cut alike share one tuple, also on other
     devices."""
-    known: dict[tuple[int, OpPlan, Submesh], tuple[Split, ...]] = {}  # a shortcut
+    known = ByIdentity[OpPlan, dict[tuple[int, Axes], tuple[Split, ...]]]()  # a shortcut: operators share records
     shared: dict[Hashable, tuple[Split, ...]] = {}
     cuts = dict[str, tuple[Split, ...]]()
     for operator in graph.computing:
         record, submesh = plan.of(operator.name), submeshes[operator.name]
-        call = graph.signatures[operator.name]
-        if (key := (call, record, submesh)) not in known:
-            alike = call, record.indices, submesh.axes
+        if (of_record := known.get(record)) is None:
+            of_record = known[record] = {}
+        if (key := (graph.signatures[operator.name], submesh.axes)) not in of_record:
+            alike = *key, record.indices
             if alike not in shared:
                 shared[alike] = operator_splits(operator, record.indices, submesh)
-            known[key] = shared[alike]
-        cuts[operator.name] = known[key]
+            of_record[key] = shared[alike]
+        cuts[operator.name] = of_record[key]
     return cuts

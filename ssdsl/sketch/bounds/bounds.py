@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from ssdsl.analyse.state import StatePrecision
 from ssdsl.cluster.cluster import Cluster
+from ssdsl.identity import ByIdentity, distinct
 from ssdsl.ir.layout import Submesh
 from ssdsl.model.graph import ITEMSIZE, Graph, Operand, Operator, Origin, Stage
 from ssdsl.model.products import forward_flops, gradient_flops, learning_operands
@@ -186,7 +187,9 @@ class Bounds:
 
     def _by_place(self, plan: Plan, cuts: Mapping[OpPlan, _Cut]) -> dict[Placement, _Work]:
         products, signatures = self._ordered(), self.graph.signatures
-        records = [plan.operators[op.name] for op in self._placed]
+        equal = {record: record for record in cuts}  # so that those of equal records are found at once
+        one = ByIdentity((record, equal[record]) for record in distinct(plan.of(op.name) for op in self._placed))
+        records = [one[plan.of(op.name)] for op in self._placed]
         works: dict[OpPlan, _Work] = {}  # by record; records with the same place share one
         found: dict[Placement, _Work] = {}
         for record, cut in cuts.items():
