@@ -75,6 +75,7 @@ def unary(p: Probe) -> Results:
         F.glu(p.weight(2, 8, 3), 1),
         torch.full_like(p.weight(2, 4), 3.0),
         p.weight(2, 4).clone().fill_(2.0),
+        p.weight(2, 4).clone().zero_(),
         *(p.weight(2, 4).clone().copy_(x) for x in (p.weight(4), p.weight(2, 1).double(), p.weight(2, 4))),
         p.weight(2, 4).half(),
         torch.bitwise_not(p.weight(2, 4).long()),

@@ -48,6 +48,7 @@ OPS = (
     Op("aten::addcdiv", elementwise, linear_in=("self tensor1",)),
     Op("aten::complex", elementwise, linear_in=("real imag",)),
     Op("aten::fill", elementwise),
+    Op("aten::zero", elementwise),
     Op("aten::max.other", elementwise),
     Op("aten::min.other", elementwise),
     *(Op(f"aten::{kind}", elementwise, text=sign) for kind, sign in INFIX.items()),
