@@ -2,7 +2,8 @@
 
 `engine` is for training scripts, `search` finds a plan, `model_of` makes a model of a module and a batch. `Op`,
 `PartKernel`, `Collective` (`ssdsl.Op("mylib::scan", ...)`: rows of the table of operators) and `micro_batch_statistics`
-are for files of models. `import ssdsl` does not load torch: these names load it at their first use.
+are for files of models; a script gives its rows to `add_rows`. `import ssdsl` does not load torch: these names load it
+at their first use.
 """
 
 import importlib
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from ssdsl.model.ops.op import Collective as Collective
     from ssdsl.model.ops.op import Op as Op
     from ssdsl.model.ops.op import PartKernel as PartKernel
+    from ssdsl.model.ops.registry import add_rows as add_rows
     from ssdsl.model.rewrite.grouped_norm import micro_batch_statistics as micro_batch_statistics
     from ssdsl.run.engine import engine as engine
     from ssdsl.runtime.errors import EngineError as EngineError
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 _PLACES = dict.fromkeys(("Op", "PartKernel", "Collective"), "ssdsl.model.ops.op")
 _PLACES["model_of"] = "ssdsl.model.load.from_module"
+_PLACES["add_rows"] = "ssdsl.model.ops.registry"
 _PLACES["micro_batch_statistics"] = "ssdsl.model.rewrite.grouped_norm"
 _PLACES |= dict.fromkeys(("search", "SearchReport"), "ssdsl.search_report")
 _PLACES["engine"] = "ssdsl.run.engine"

@@ -28,7 +28,7 @@ hypothesis.settings.load_profile("repeatable")
 STARTED = pytest.StashKey[float]()
 LEFT_OUT = pytest.StashKey[int]()  # slow tests that -m deselects
 STARTS_PROCESSES = {"checkpoint", "run"}
-STARTS_PYTHON = {"ssdsl.model.discover.discover", "ssdsl.run.launch", "ssdsl.cluster.measure"}
+STARTS_PYTHON = {"ssdsl.discover.discover", "ssdsl.run.launch", "ssdsl.cluster.measure"}
 MADE = 500_000  # objects that may be cycles nobody holds any more
 
 
@@ -132,8 +132,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Graphs, tables and experiments with operators are not kept in the user's folder, nor read from it. The processes
-    of a run share them."""
+    """Graphs and tables are not kept in the user's folder, nor read from it. The processes of a run share them."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with pytest.MonkeyPatch.context() as patch:

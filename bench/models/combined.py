@@ -8,12 +8,13 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
+import ssdsl
 from bench.models.nasty import IMAGES, SEQUENCES, VECTORS, B, H, Nasty, S, V
 
 
 @torch.library.custom_op("ssdsl_bench::softcap", mutates_args=())
 def softcap(x: Tensor, scale: Tensor) -> Tensor:
-    """An operator that no row knows: rows are capped by a learned number for each column."""
+    """An operator of our own: rows are capped by a learned number for each column."""
     return (x / scale).tanh() * scale * (1 + x.abs().amax(-1, keepdim=True)).rsqrt()
 
 
@@ -35,6 +36,7 @@ def _softcap_setup(ctx: object, inputs: tuple[Tensor, Tensor], output: Tensor) -
 
 
 softcap.register_autograd(_softcap_backward, setup_context=_softcap_setup)
+ssdsl.add_rows([ssdsl.Op("ssdsl_bench::softcap", "... n!, n! -> ... n!", module="bench.models.combined")])
 
 
 class Block(nn.Module):

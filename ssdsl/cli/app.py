@@ -15,6 +15,7 @@ from ssdsl.cli.commands.checkpoint import checkpoint
 from ssdsl.cli.commands.clusters import clusters
 from ssdsl.cli.commands.compile import compile_
 from ssdsl.cli.commands.diff import diff
+from ssdsl.cli.commands.discover import discover
 from ssdsl.cli.commands.explain import explain
 from ssdsl.cli.commands.fmt import fmt
 from ssdsl.cli.commands.profile import profile
@@ -54,11 +55,11 @@ def _main(
 
 Commands = tuple[Callable[..., None], ...]
 WITH_MODEL: Commands = (run, verify, check, prove, show, compile_, repl, simulate)
-WITH_MODEL += (profile, diff, sweep, search, capture)
+WITH_MODEL += (profile, diff, sweep, search, capture, discover)
 WITHOUT_MODEL: Commands = (cache, models, plans, ops, explain, fmt)
 for command in WITH_MODEL:
     kind = (
-        PlanCommand if command not in (profile, diff, capture) else CheckedCommand
+        PlanCommand if command not in (profile, diff, capture, discover) else CheckedCommand
     )  # these take several plans, or none
     app.command(command.__name__.strip("_"), cls=kind)(takes_model(command))
 for command in WITHOUT_MODEL:

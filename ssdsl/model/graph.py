@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from ssdsl.model.constant import Constant
 from ssdsl.model.dims.inner_names import next_inside
 from ssdsl.model.dims.window import Moved, Window
-from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.memory.storage import Storage, aliases
 from ssdsl.record import Record
 from ssdsl.runtime.program.returned import Leaf
@@ -135,10 +134,10 @@ class Operator:
     ("aten::linear", "aten::max.dim"), by which its row in the table of operators is found; `path` is the module path
     ("transformer.h.0.attn.c_attn", a later call of the same module "trunk#2.fc", empty for the root) and `source` the
     place in the model's code ("modeling_gpt2.py:123"). `args` begin with the overload that is called. `flops` counts
-    the multiply-adds of the forward twice. `found` is the rule that experiments showed, if the operator has no row.
-    `orders` has the memory order of each tensor in its arguments on one device, if the operator asks for it. `row` is
-    the operator's entry in the table of operators, `observed` what torch showed of the call. `signature` is the same
-    number for equal calls of a graph (`signatures.py`), and None for an operator that a plan has made of others.
+    the multiply-adds of the forward twice. `orders` has the memory order of each tensor in its arguments on one
+    device, if the operator asks for it. `row` is the operator's entry in the table of operators, `observed` what torch
+    showed of the call. `signature` is the same number for equal calls of a graph (`signatures.py`), and None for an
+    operator that a plan has made of others.
     """
 
     name: str
@@ -154,7 +153,6 @@ class Operator:
     dims: tuple[Dim, ...]
     row: "Op" = field(repr=False, compare=False)
     flops: int = 0
-    found: FoundRule | None = None
     orders: tuple[Order, ...] = ()
     observed: "Observed | None" = field(default=None, repr=False, compare=False)
     signature: int | None = field(default=None, repr=False, compare=False)

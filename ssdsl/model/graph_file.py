@@ -15,7 +15,7 @@ A node is one of these. Equal things are one node.
   real, imaginary]`, or a class and its fields in order, `["Dim", 7, 12, ...]`;
 - `["bytes", start, end]`, positions in `constants`;
 - `["row", name]`, a row of ssdsl's own table of operators. Any other row is a node of its class `Op` without the fields
-  `dims` and `flops`, which are used at capture only.
+  `dims`, `flops` and `mean`, which are used at capture only.
 
 Unlike with pickle, nothing in a file is executed: a word names one of `CLASSES` or `ENUMS`, or is refused.
 """
@@ -36,7 +36,6 @@ from typing import Any
 from ssdsl.identity import ByIdentity
 from ssdsl.model.constant import Constant
 from ssdsl.model.dims.window import Sliding
-from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.graph import Graph
 from ssdsl.model.memory.observed import Observed
 from ssdsl.model.memory.storage import Storage
@@ -47,7 +46,7 @@ from ssdsl.record import Record, field_names
 from ssdsl.runtime.program.returned import Leaf
 
 FORMAT, VERSION = "ssdsl graph", 2
-PARTS = (Graph, Target, Constant, FoundRule, Observed, Storage, Sliding, Op, Leaf)
+PARTS = (Graph, Target, Constant, Observed, Storage, Sliding, Op, Leaf)
 DEFINED = [  # the modules of these classes define all that a graph is made of
     item
     for part in PARTS
@@ -57,7 +56,7 @@ DEFINED = [  # the modules of these classes define all that a graph is made of
 CLASSES: dict[str, type[Any]] = {c.__name__: c for c in DEFINED if issubclass(c, Record) or is_dataclass(c)}
 ENUMS: dict[str, type[StrEnum]] = {c.__name__: c for c in DEFINED if issubclass(c, StrEnum)}
 FIELDS = {c: field_names(c) for c in CLASSES.values()}
-OF_ROWS = tuple(name for name in FIELDS[Op] if name not in ("dims", "flops"))
+OF_ROWS = tuple(name for name in FIELDS[Op] if name not in ("dims", "flops", "mean"))
 WRITTEN = {c.__name__: [*(OF_ROWS if c is Op else names)] for c, names in FIELDS.items()}
 
 

@@ -83,7 +83,6 @@ class _Words:
             f"reads {', '.join(reads)}" if reads and not is_told else "",
             f"flops {operator.flops}" if operator.flops else "",
             f"in memory {operator.orders}" if operator.orders else "",
-            f"{operator.found}" if operator.found is not None else "",
         ]
         if said := "; ".join(filter(None, facts)):
             yield f"  {said}"

@@ -12,7 +12,6 @@ from ssdsl.model.capture.overloads import as_data, constant_of, target_of
 from ssdsl.model.checks.lookups import check_lookups
 from ssdsl.model.dims.analyse import Analysis, BoundCall, BoundLetter, analyse, stages
 from ssdsl.model.dims.name_dims import name_dims
-from ssdsl.model.discover.discover import discover
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Stage, Value
 from ssdsl.model.load.model import Model
 from ssdsl.model.observe.observe import observed
@@ -25,6 +24,7 @@ from ssdsl.model.rewrite.copy_known import copy_known
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
 from ssdsl.model.rewrite.linear_scans import linear_scans
 from ssdsl.model.rewrite.masks import simplify_masks
+from ssdsl.model.rewrite.means import means_as_sums
 from ssdsl.model.rewrite.normalise import normalise
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
@@ -37,12 +37,8 @@ def capture(model: Model) -> Graph:
     Raises PlanError: the module cannot be captured, returns no loss, looks up rows that are not there, has an operator
     without a rule.
     """
-    captured = capture_calls(model)
-    check_lookups(captured)
-    drawn = explicit_draws(captured, model.generator)
-    calls = without_unread(expand_last(simplify_masks(linear_scans(normalise(drawn)))))
-    calls = discover(calls, stages(calls)[0])
-    constant, data = stages(calls)  # experiments may add calls
+    calls = rewritten_calls(model)
+    constant, data = stages(calls)
     calls = copy_known(calls, constant | data)
     found = analyse(calls, constant)
     merge_positions(calls, found)
@@ -50,6 +46,14 @@ def capture(model: Model) -> Graph:
     if model.evaluation is None and not graph.values[graph.loss].differentiable:
         raise PlanError(no_loss(model, "a number that depends on no weight"))
     return graph
+
+
+def rewritten_calls(model: Model) -> Capture:
+    """The calls of a model, rewritten so that plans can split them."""
+    captured = capture_calls(model)
+    check_lookups(captured)
+    drawn = explicit_draws(captured, model.generator)
+    return means_as_sums(without_unread(expand_last(simplify_masks(linear_scans(normalise(drawn))))))
 
 
 Occurrence = tuple[str, int, int]  # a letter of a call, a factor under it, and which occurrence in an operand it is
@@ -118,7 +122,6 @@ class _Builder:
             outputs,
             tuple(_distinct(dims)),
             row(call),
-            found=call.found,
             # a rewrite may have put another call in its place
             orders=call.orders if target_of(call.target).asks_for_order else (),
         )
@@ -156,6 +159,8 @@ class _Builder:
         whole = "it is part of a constant" if is_constant else f"`{call.kind}` needs all of it at once"
         if not is_constant and (instead := row(call).instead):
             whole += f", `{instead}` does not"
+        if not is_constant and row(call).unknown:
+            whole = f"ssdsl has no row for `{call.kind}`, which `ssdsl discover` can find"
         fixed = whole if slot.letter.fixed else ""
         for other in letters.values():
             reads = other.letter.window is not None and other.letter.window.of == name

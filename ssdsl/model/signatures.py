@@ -40,7 +40,6 @@ def signature(operator: Operator, graph: Graph) -> tuple[Any, ...]:
         tuple([(numbers[o.value], o.axes) for o in operator.outputs]),
         tuple([(d.size, d.fixed, d.combined, d.window, d.beside) for d in operator.dims]),
         operator.orders,
-        operator.found,
         tuple([_tensor(name, graph, roots) for name in names]),
     )
 

@@ -6,7 +6,7 @@ from ssdsl.identity import places_of
 from ssdsl.model.graph import Operator
 from ssdsl.plan.errors.parts import CountMismatch, MisspeltAxis
 from ssdsl.plan.errors.place import NoMesh, NotAssigned, OnAllDevices, RelatesNothing, SplitAndFixed
-from ssdsl.plan.errors.split import Division, LeftWhole, OtherName
+from ssdsl.plan.errors.split import Division, LeftWhole, OtherName, WithoutRow
 from ssdsl.plan.eval.units import module_of
 from ssdsl.plan.facts import Facts, SplitIndex
 from ssdsl.plan.hints.in_time import near_axes
@@ -43,17 +43,14 @@ def _misspelt(facts: Facts, model: ModelIndex) -> Iterator[MisspeltAxis]:
 
 
 def warnings(facts: Facts, model: ModelIndex, source: Source) -> list[Diagnostic]:
-    """The warnings: operators left whole or out, statements without effect, indices in time that look like axes.
-    Warnings about orders are those of the plan's own text."""
+    """The warnings: operators left whole or out, or without a row, statements without effect, indices in time that look
+    like axes. Warnings about orders are those of the plan's own text."""
     idle = (RelatesNothing(span) for span, count in facts.pairs.items() if not count)
     rows = (RelatesNothing(span, is_row=True) for span, count in facts.named.items() if not count)
     found: tuple[Diagnostic, ...] = (*idle, *rows, *_on_devices(facts), *check_parts(facts))
     orders = [d for d in found if d.span is not None and d.span.source == source]
-    return list(
-        dict.fromkeys(
-            [*facts.warnings, *_left_whole(facts, model), *_left_out(facts, model), *near_axes(facts, model), *orders]
-        )
-    )
+    left = (*_left_whole(facts, model), *_left_out(facts, model), *_without_row(facts, model))
+    return list(dict.fromkeys([*facts.warnings, *left, *near_axes(facts, model), *orders]))
 
 
 def _on_devices(facts: Facts) -> Iterator[Diagnostic]:
@@ -117,6 +114,16 @@ def _free(op: Operator, axes: Mapping[int, int], joined: set[int]) -> list[int]:
     """The dimensions of an operator that could be cut and belong to axes that the `split` cuts. The statement did not
     find them, so they have another name."""
     return [d.cls for d in op.dims if d.window is None and not d.fixed and axes.get(d.cls) in joined]
+
+
+def _without_row(facts: Facts, model: ModelIndex) -> Iterator[WithoutRow]:
+    """A warning for each operator without a row, at the first `split` of a dimension that it needs all of."""
+    found: dict[str, list[tuple[Operator, Index]]] = {}
+    for op in (op for op in model.graph.operators if op.row.unknown and facts.of(op.name).whole):
+        found.setdefault(op.kind, []).append((op, facts.of(op.name).whole[0]))
+    for kind, alike in found.items():
+        (op, index), paths = alike[0], tuple(dict.fromkeys(op.module for op, _ in alike))
+        yield WithoutRow(index.span, kind, index.name, op.dims[index.dim].name, len(alike), paths, model.graph.name)
 
 
 def _axis_mistake(placement: Placement, op: Operator, index: Index, mesh: Mesh) -> Diagnostic | None:

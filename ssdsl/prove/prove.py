@@ -27,10 +27,7 @@ MOST_SHOWN = 10
 
 
 class Proof(Record):
-    """The result of all checks: counts of what was checked, and failures. Without failures the program is proved.
-
-    `experiments`: the number of operators whose rule was found by experiment; the proof trusts these rules.
-    """
+    """The result of all checks: counts of what was checked, and failures. Without failures the program is proved."""
 
     functions: int
     instructions: int
@@ -38,7 +35,6 @@ class Proof(Record):
     gradients: int
     tasks: int
     messages: int
-    experiments: int
     seconds: float
     failures: tuple[ProofFailed, ...]
 
@@ -53,8 +49,7 @@ class Proof(Record):
             "task": self.tasks,
             "message": self.messages,
         }
-        trusted = f"; the rules of {self.experiments} operators were found by experiment" if self.experiments else ""
-        return f"proved in {self.seconds:.2f} s: {', '.join(counted(n, word) for word, n in counts.items())}{trusted}"
+        return f"proved in {self.seconds:.2f} s: {', '.join(counted(n, word) for word, n in counts.items())}"
 
 
 def prove(program: Program) -> Proof:
@@ -74,7 +69,6 @@ def prove(program: Program) -> Proof:
         sum(len(g) for g in gradients.values()),
         sum(1 for r in program.roles for a in r.actions if isinstance(a, Compute)),
         sum(1 for r in program.roles for a in r.actions if isinstance(a, Start)),
-        sum(1 for o in program.graph.operators if o.found is not None),
         time.perf_counter() - start,
         tuple(facts.failures),
     )

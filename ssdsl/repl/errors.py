@@ -4,7 +4,7 @@ from ssdsl.lang.suggest import suggest
 from ssdsl.text.diagnostic import Diagnostic
 
 OF_FILES = ("run", "verify", "search", "sweep", "compile", "profile", "capture", "fmt")
-OF_NONE = ("models", "plans", "ops", "clusters", "cache", "checkpoint")
+OF_NONE = ("models", "plans", "ops", "clusters", "cache", "checkpoint", "discover")
 
 
 class UnknownCommand(Diagnostic):

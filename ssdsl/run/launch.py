@@ -17,12 +17,12 @@ from uuid import uuid4
 from rich.console import Console
 
 from ssdsl.interrupts import was_interrupted
-from ssdsl.model.discover.search_path import search_path
 from ssdsl.run.errors import TooFewDevices
 from ssdsl.run.failures import failed_ranks, failure, printed, stuck, writing
 from ssdsl.run.processes import MARK, StopSignal, stop, stop_signals
 from ssdsl.run.progress import Progress
 from ssdsl.run.results import RunResult, read_result
+from ssdsl.run.search_path import search_path
 from ssdsl.runtime.health.stall import BEATS_S, StalledRank, find_stall, read_states
 from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError

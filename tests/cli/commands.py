@@ -32,6 +32,7 @@ CALLS = {
     "repl": f"repl mine.ssp {OWN}",
     "compile": f"compile mine.ssp {OWN} --meta --out program",
     "capture": f"capture {OWN.partition(' ')[2]} --out net.graph",
+    "discover": f"discover {OWN}",
     "cache": "cache",
     "models": "models",
     "plans": "plans",

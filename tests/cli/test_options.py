@@ -132,6 +132,7 @@ CALLS = {
     "sweep": f"sweep p.ssp {HALF} --set T=2,4",
     "search": f"search p.ssp {HALF} --devices 2..4",
     "capture": "capture mymodel.py:net --out net.graph",
+    "discover": f"discover {OWN}",
     "cache": "cache",
     "models": "models",
     "plans": "plans",

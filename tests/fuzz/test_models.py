@@ -11,7 +11,7 @@ CELLS = [
     ("nasty", "spectral", "zero3"),  # complex numbers that are views of a gathered weight
     ("nasty", "twice", "1f1b"),  # weights that some terms of the loss do not see
     ("nasty", "dynamic", "data"),  # windows
-    ("nasty", "customtied", "uneven"),  # an operator found by experiment, dropout and a tie, computed again
+    ("nasty", "customtied", "uneven"),  # an operator with a row of its own, dropout and a tie, computed again
     ("nasty", "checkpointed", "1f1b"),  # the module's own checkpoints
     ("nasty", "averages", "uneven"),  # buffers that micro-batches read while they change
     ("nasty", "contrast", "tensor"),  # two calls of a batch norm, draws of the whole batch

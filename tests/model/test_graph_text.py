@@ -9,7 +9,6 @@ import torch
 
 from ssdsl.model.capture.overloads import constant_of
 from ssdsl.model.dims.window import Band, Sliding
-from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Ref, Stage, Value
 from ssdsl.model.graph_text import graph_text
 from ssdsl.model.ops.rows import ROWS
@@ -54,7 +53,6 @@ COUNT = Operator(
         Dim("in.keys", 3, 7),
     ),
     row=ROWS["aten::addmm"],
-    found=FoundRule("a b -> a"),
     orders=((1, 0),),
 )
 VALUES = (
@@ -103,8 +101,7 @@ module .
   %counted[batch, 1] : int64 = own::count by aten.sum.dim_IntList([%x], (1, 'rows'), None) [count]
     stage data; over batch 4 whole: it is counted, in.keys (in) 3 combined beside batch \
 by Band(size=3, before=3, after=0) of batch, in.keys'2 (in) 3; reads %x[batch, in.keys], %x[batch, in.keys]; \
-in memory ((1, 0),); FoundRule(signature='a b -> a', \
-linear_in=(), flows=(), contraction=False, module='', why_whole='', unsteady=False)
+in memory ((1, 0),)
 """
 
 
@@ -137,7 +134,6 @@ OTHER: dict[type, dict[str, Any]] = {
         "outputs": (Operand("fc", ((0,), ())),),
         "dims": (Dim("batch", 4, 0), Dim("in", 3, 7), Dim("out", 6, 2), Dim("more", 1, 0)),
         "flops": 7,
-        "found": FoundRule("a b -> b"),
         "orders": ((0, 1),),
     },
     Dim: {

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import ssdsl
+
 
 class Reverse(torch.autograd.Function):
     @staticmethod
@@ -372,3 +374,30 @@ def casting():
             return Product.apply(h, net.a, net.b).float()
 
     return functions(compute)
+
+
+def row(name: str, dims: str, linear_in: tuple[str, ...] = (), **facts: Any) -> ssdsl.Op:
+    return ssdsl.Op(f"own_gradients::{name}", dims, linear_in=linear_in, module="own_gradients", **facts)
+
+
+def counted(call: Any) -> str:
+    """The labels over which a call of FusedCE is a mean."""
+    return "target != -100" if "'mean'" in call.argument("given") else ""
+
+
+# as `ssdsl discover` prints them, but for the mean of one of two reductions
+OPS = [
+    row("Reverse", "... -> ...", ("x",)),
+    row("Clip", "... -> ...", ("x",)),
+    row("Outer", "... -> ..."),
+    row("RMS", "... n!, n! -> ... n!", ("w",)),
+    row("Rope", "a b c d!, a b c d!, c f!, c g! -> a b c d!, a b c d!"),
+    row("SwiGLU", "a b c, a b c -> a b c", ("b",)),
+    row("FusedSwiGLU", "... c! -> ... d!"),
+    row("VQ", "... c!, d! c! -> ... c!, ..."),
+    row("Scan", "a b! c, a b! c -> a b! c", ("x",)),
+    row("MLP", "a b c!, c! e, e f -> a b f", ("down",), contraction=True),
+    row("Product", "a b c, c d, d e -> a b e", ("x", "a", "b"), contraction=True),
+    row("FusedCE", "a h!, v! h!, a, v!? -> _", contraction=True, mean=counted),
+    row("RowMean", "a b h!, v! h!, a b -> _", contraction=True, mean="x.0 x.1"),
+]

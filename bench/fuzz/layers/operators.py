@@ -62,7 +62,7 @@ class All(nn.Module):
 
 
 class Unlisted(nn.Module):
-    """Operators without a row: what of them can be split is found by experiment."""
+    """Operators without a row: each device computes all of them."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()

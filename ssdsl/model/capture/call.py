@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.graph import Order, refs_in
 from ssdsl.record import Record
 
@@ -23,8 +22,7 @@ class Tensor(Record):
 class CapturedCall(Record):
     """One captured operator call; tensors in `args` and `kwargs` are `Ref`s, `outputs` are the names of its results.
 
-    `found` is the rule found by experiments, if the operator has no row. `orders` has the memory order of each tensor
-    in `refs` on one device, if the operator depends on it.
+    `orders` has the memory order of each tensor in `refs` on one device, if the operator depends on it.
     """
 
     name: str
@@ -35,7 +33,6 @@ class CapturedCall(Record):
     path: str
     source: str
     outputs: tuple[str, ...]
-    found: FoundRule | None = None
     orders: tuple[Order, ...] = ()
 
     def refs(self) -> tuple[str, ...]:

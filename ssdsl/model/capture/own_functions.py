@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_map_only
 
 from ssdsl.model.capture.overloads import overload
 from ssdsl.model.capture.preserve import unrecorded
-from ssdsl.model.discover.defined import importable_name
 from ssdsl.model.load.unmaterialised import tensors_in
+from ssdsl.model.ops.defined import importable_name
 from ssdsl.model.ops.functions import WORDS, FunctionClass, NoLiteral, literal
 from ssdsl.record import Record
 

@@ -12,7 +12,7 @@ from ssdsl.model.dims.factors import Factors
 from ssdsl.model.dims.signature import Letter, Misfit, Pattern, Signature, parse_signature, signature, whole_axes
 from ssdsl.model.dims.window import Rolled
 from ssdsl.model.graph import Origin
-from ssdsl.model.ops.errors import MissingRule, RowDoesNotFit, UnsteadyOperator
+from ssdsl.model.ops.errors import MissingRule, RowDoesNotFit
 from ssdsl.model.ops.families.whole import all_whole
 from ssdsl.model.ops.op import Op, regroup
 from ssdsl.model.ops.reader import TypedCall
@@ -54,8 +54,7 @@ class Analysis:
 def analyse(capture: Capture, constant: set[str]) -> Analysis:
     """Binds every axis of every value to factors. `constant` names the calls that need no rule.
 
-    Raises PlanError for operators without a rule, for unsteady ones, and for rows of users that do not fit a call, all
-    of them together.
+    Raises PlanError for operators without a rule, and for rows of users that do not fit a call, all of them together.
     """
     found = Analysis(Factors(), {}, [], [])
     for name in capture.origins:
@@ -65,8 +64,6 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
     wrong: dict[str, Diagnostic] = {}
     for call in capture.calls:
         op = known(call)
-        if call.found is not None and call.found.unsteady:
-            wrong.setdefault(call.target.name(), UnsteadyOperator.of(call))
         needs_no_row = op is not None or call.target.namespace in TORCH  # a constant is computed whole
         if call.name in constant and needs_no_row:
             found.constants.append(_read(call, _apart(call, capture), capture, found))
@@ -130,7 +127,7 @@ def _signature(op: Op, call: CapturedCall, capture: Capture, alike: Alike) -> Si
         reason = f"its function `dims` raised {type(error).__name__}: {error}"
     if is_own(op):
         return all_whole(typed)
-    return RowDoesNotFit.of(call, reason=reason, shapes=_shapes(typed))
+    return does_not_fit(typed, reason)
 
 
 def _check_fit(found: Signature, call: TypedCall, op: Op) -> None:
@@ -146,9 +143,10 @@ def _check_fit(found: Signature, call: TypedCall, op: Op) -> None:
         raise Misfit("a dimension marked `*` needs a `kernel` that combines its parts")
 
 
-def _shapes(call: TypedCall) -> str:
+def does_not_fit(call: TypedCall, reason: str) -> RowDoesNotFit:
+    """The diagnostic for a user's row that does not fit a call."""
     given, made = (", ".join(str(list(t.shape)) for t in tensors) for tensors in (call.inputs, call.outputs))
-    return f"{given} -> {made}"
+    return RowDoesNotFit.of(call.call, reason=reason, shapes=f"{given} -> {made}")
 
 
 def _apart(call: CapturedCall, capture: Capture) -> Signature:

@@ -12,6 +12,7 @@ import torch
 from ssdsl.model.graph import Graph, Operator, Origin
 from ssdsl.model.memory.storage import Storage
 from ssdsl.model.observe.call import empty, fake_tensors, filled, memory_of, results_of
+from ssdsl.model.ops.registry import is_own
 from ssdsl.runtime.layout.cut import contiguous
 
 
@@ -64,11 +65,11 @@ def _laid(operator: Operator, reads: tuple[str, ...], places: Mapping[str, Stora
 
 
 def _results(operator: Operator, tensors: Mapping[str, torch.Tensor], graph: Graph) -> tuple[torch.Tensor, ...]:
-    """As `results_of`; new tensors, if an operator without a row does not run on such tensors."""
+    """As `results_of`; new tensors, if a user's operator does not run on such tensors."""
     try:
         return results_of(operator, tensors)
     except Exception:  # an operator may raise anything
-        if operator.found is None:
+        if is_own(operator.row):
             raise
     return tuple(empty(graph.values[o.value]) for o in operator.outputs)
 

@@ -21,6 +21,7 @@ from ssdsl.model.observe.call import Shape, TensorSpec, fake_tensors, filled, le
 from ssdsl.model.observe.kernel import RecordingGroup, run_kernel, words_of
 from ssdsl.model.ops.op import PartKernel
 from ssdsl.model.ops.reader import Reader, grouping
+from ssdsl.model.ops.registry import is_own
 from ssdsl.record import Record, replace
 
 # With distinct primes as sizes, a product of axes tells which axes it is of: 11 x 17 is no other product.
@@ -59,8 +60,7 @@ def saved_by(
     operator: Operator, graph: Graph, sizes: Sequence[int] | None = None, kernel: PartKernel | None = None
 ) -> SavedShapes:
     """The tensors that a call, or its kernel of parts, saves with these sizes of its dimensions, by default those of
-    one device. An operator without a row that does not run on fake tensors is taken to save all its inputs and
-    outputs."""
+    one device. A user's operator that does not run on fake tensors is taken to save all its inputs and outputs."""
     reader = Reader(operator, graph, _whole(operator) if sizes is None else sizes)
     parts = reader.parts(*kernel.axes) if kernel else 1
     return _exactly(_attempt(operator, partial(_measured, operator, graph, kernel, reader.sizes, parts)), operator)
@@ -88,11 +88,11 @@ def _whole(operator: Operator) -> list[int]:
 
 
 def _attempt(operator: Operator, measure: Callable[[], SavedMeasurement]) -> SavedMeasurement | None:
-    """The measurement; None if an operator without a row does not run on fake tensors."""
+    """The measurement; None if a user's operator does not run on fake tensors."""
     try:
         return measure()
     except Exception:  # an operator may raise anything
-        if operator.found is None:
+        if is_own(operator.row):
             raise
         return None
 

@@ -8,8 +8,8 @@ class MissingRule(OfCall):
     """The model calls an operator without a row in ssdsl's table, and the Python module that defines it is unknown.
 
     A row says which axes of an operator's inputs and outputs are the same dimension, as an einsum over named letters.
-    Without a row, experiments find how the operator may be split; but a program must import the operator's module. The
-    module is known if it registers the operator with `torch.library.custom_op` or `register_fake` and can be imported
+    Without a row, each device computes all of the operator; but a program must import the operator's module. The module
+    is known if it registers the operator with `torch.library.custom_op` or `register_fake` and can be imported
     by its name: define operators in a module of their own, in a folder on the path. Or give a row that names it.
 
     The help shows a row to paste into the model's file. There no dimension can be split, which is always right; remove
@@ -25,19 +25,6 @@ class MissingRule(OfCall):
     help = "add a row to the file of the model (`!`: whole; see docs/operators.md)\nimport ssdsl\n{row}"
     times: str
     row: str
-
-
-class UnsteadyOperator(OfCall):
-    """An operator without a row gave other results when it ran again on the same inputs.
-
-    It draws random numbers of its own, or counts its calls. Devices that compute it, and backwards that recompute it,
-    would each get other results, and no plan would equal a single device. PyTorch's own random operators are known.
-    Pass the numbers that your operator needs as an input: draw them by `torch.rand` in the forward.
-    """
-
-    code = "E0370"
-    title = "operator `{kind}` gives other results when it runs again on the same inputs"
-    help = "pass these numbers as an input, drawn by torch.rand in the forward"
 
 
 class RowDoesNotFit(OfCall):

@@ -18,9 +18,11 @@ Rule = Callable[[TypedCall], Signature | None]
 SavedRule = str | Callable[[Reader], Saved | None] | None
 Text = str | Callable[[Mapping[str, str]], str]
 Flops = Callable[[TypedCall], int]
+Mean = Callable[[TypedCall], str]
 
 MEASURED: Final = None  # a call saves what torch shows when it is captured
 RUNTIME = "runtime"  # the module that every program imports functions from
+MEAN = re.compile(r"|\w+ != -?\d+|\w+\.\d+( \w+\.\d+)*")
 NAME = re.compile(r"[\w.]+::\w+(\.\w+)?")
 
 
@@ -152,10 +154,13 @@ class Op(Record):
     - `chained`: two operators in one call; their backward makes a gradient between them as large as the first operand.
     - `contraction`: a sum of products; `projects`: one that applies weights to an activation.
     - `regroups`: only moves elements; `stops_gradient`: its results have no gradient.
+    - `mean`: the rows over which a `torch.autograd.Function` is a mean, so that it becomes a sum (`rewrite/means.py`):
+      axes of tensors, `x.0 x.1`, or labels that count, `labels != -100`; or a function of the call, "" for no mean.
     - `instead`: what a model may call in its place, if nothing splits the operator.
     - `text`: the call in a program, by default `aten.relu.default(...)`: `F.linear` calls a function, `.sum` a method,
       `+` stands between two operands, and braces hold arguments by their parameters.
     - `module`: the Python module that defines the operator, which a program imports.
+    - `unknown`: it stands for an operator without a row, all of which is computed on each device.
 
     Raises ValueError for a row that cannot be right.
     """
@@ -181,6 +186,8 @@ class Op(Record):
     instead: str = ""
     text: Text | None = None
     module: str = ""
+    mean: str | Mean = ""
+    unknown: bool = False
 
     def __post_init__(self) -> None:
         if problem := next(self._problems(), None):
@@ -193,6 +200,8 @@ class Op(Record):
             yield "`module` names no Python module that defines the operator; programs have to import it"
         if isinstance(self.dims, str):
             yield from self._unread_signature(self.dims)
+        if isinstance(self.mean, str) and not MEAN.fullmatch(self.mean):
+            yield "`mean` names axes of tensors, such as `x.0 x.1`, or the labels that count: `labels != -100`"
         given: object = self.linear_in
         if not isinstance(given, tuple):
             yield '`linear_in` is a tuple of texts, such as ("self",)'

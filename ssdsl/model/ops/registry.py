@@ -1,9 +1,9 @@
-"""Finds the row of an operator: in the model's file, among ssdsl's own or those of packages, or by torch's tags.
+"""Finds the row of an operator: of the model's file or the script, of ssdsl or a package, or by torch's tags.
 
 torch registers operators once for a process, under unique names; so are their rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -12,9 +12,10 @@ import torch
 
 from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.overloads import target_of
-from ssdsl.model.discover.found import FoundRule
+from ssdsl.model.ops.defined import module_of
 from ssdsl.model.ops.errors import BadRows
 from ssdsl.model.ops.families import elementwise, random
+from ssdsl.model.ops.families.whole import all_whole
 from ssdsl.model.ops.functions import WORDS, FunctionClass, apply_text
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.rows import ROWS
@@ -24,12 +25,13 @@ from ssdsl.text.diagnostic import PlanError
 
 GROUP = "ssdsl.ops"  # the entry points under which packages give rows
 _of_file: dict[str, Op] = {}  # the rows of the model's file that was loaded last
+_of_script: dict[str, Op] = {}  # those that `add_rows` was given
 
 
 def find(target: str) -> Op | None:
     """The row of an operator, by torch's full name with its overload: `aten::max.dim`; None if there is none."""
     for name in dict.fromkeys((target, target.partition(".")[0])):
-        for rows in (_of_file, ROWS, rows_of_packages()):
+        for rows in (_of_file, _of_script, ROWS, rows_of_packages()):
             if name in rows:
                 return rows[name]
     return _by_tags(target)
@@ -37,21 +39,27 @@ def find(target: str) -> Op | None:
 
 def is_own(op: Op) -> bool:
     """Whether a row is ssdsl's own, or follows from torch's tags: no user wrote it."""
-    return op.name not in _of_file and op.name not in rows_of_packages()
+    return not op.unknown and not any(op.name in rows for rows in (_of_file, _of_script, rows_of_packages()))
 
 
 def known(call: CapturedCall) -> Op | None:
-    """The row of a captured call, or one found by experiments; None if there is neither."""
-    found = given(call) if call.found is None else _of_experiment(call.target.name(), call.found)
+    """The row of a captured call; without one, the row of an operator that is computed whole. None if no program can
+    call the operator: it draws random numbers, or the module that defines it is unknown."""
+    found = given(call) or (None if is_random(call) else _unknown(call.target))
     function = FunctionClass.of(call.target)
     return found and (found if function is None else _of_function(function, found, *_words(call)))
 
 
 def given(call: CapturedCall) -> Op | None:
-    """The row that ssdsl, a package or the model's file has for a captured call. The row of a user's function has the
-    name of its class: `losses::ChunkedLoss`."""
+    """The row that ssdsl, a package or the model's file has for a captured call."""
+    return find(row_name(call))
+
+
+def row_name(call: CapturedCall) -> str:
+    """The name of a call's operator in a row: torch's full name, and of a user's function the name of its class,
+    `losses::ChunkedLoss`."""
     function = FunctionClass.of(call.target)
-    return find(call.target.name() if function is None else function.row_name)
+    return call.target.name() if function is None else function.row_name
 
 
 def _words(call: CapturedCall) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -66,16 +74,10 @@ def row(call: CapturedCall) -> Op:
 
 
 @cache
-def _of_experiment(name: str, found: FoundRule) -> Op:
-    """A row with the rule that experiments showed (`model/discover`)."""
-    return Op(
-        name,
-        found.signature,
-        linear_in=found.linear_in,
-        contraction=found.contraction,
-        stops_gradient=not any(found.flows),
-        module=found.module or "torch",
-    )
+def _unknown(target: Any) -> Op | None:
+    """The row of an operator without one: each device computes all of it. None if its module is unknown."""
+    module = module_of(target)
+    return None if module is None else Op(target.name(), all_whole, module=module or "torch", unknown=True)
 
 
 @cache
@@ -130,6 +132,14 @@ def use_rows(source: str, given: Any) -> None:
     rows = _checked(source, given)
     _of_file.clear()
     _of_file.update(rows)
+
+
+def add_rows(rows: Sequence[Op]) -> None:
+    """Adds rows of operators for all models of this process, such as those of `ssdsl.engine` in a script.
+
+    Raises PlanError if they are no rows, or one is for an operator that has a row of ssdsl's.
+    """
+    _of_script.update(_checked("`ssdsl.add_rows`", rows))
 
 
 @cache

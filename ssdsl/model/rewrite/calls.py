@@ -63,8 +63,7 @@ def learning(capture: Capture) -> set[str]:
         if row(call).stops_gradient or found.isdisjoint(call.refs()):
             continue
         made = [o for o in call.outputs if o in capture.tensors]
-        flows = call.found.flows if call.found is not None else (True,) * len(made)
-        found.update(o for o, flow in zip(made, flows, strict=True) if flow and capture.tensors[o].has_fractions)
+        found.update(o for o in made if capture.tensors[o].has_fractions)
     return found
 
 

@@ -281,6 +281,36 @@ class LeftWhole(Traced):
         return f"to cut it, choose a divisor of {self.size}: {name}{joined(choices, 'or')}"
 
 
+class WithoutRow(Traced):
+    """ssdsl has no row for an operator, which says how it may be split. So each device computes all of it.
+
+    That is always right, but repeats work and gathers what the operator reads. `ssdsl discover --model MODEL` runs the
+    operator on small inputs, whole and in parts, and prints a row for the model's file. A row that cuts nothing says
+    that this is how it should be.
+    """
+
+    code = "E0383"
+    severity = "warning"
+    title = "`{kind}` has no row, so each device computes all of it"
+    label = "{index} splits {dim}"
+    note = "{times} in {where}"
+    help = "`ssdsl discover --model {model} {kind}` tries out how it may be split, and prints a row"
+    kind: str
+    index: str
+    dim: str
+    count: int
+    paths: tuple[str, ...]
+    model: str
+
+    @property
+    def where(self) -> str:
+        return listed(self.paths, 2)
+
+    @property
+    def times(self) -> str:
+        return counted(self.count, "call")
+
+
 class NoSuchCondition(Traced):
     """`where possible` is the only condition of a `split`: it leaves out operators that cannot be cut so.
 

@@ -86,7 +86,7 @@ class _Numbering:
         operator = self.facts.operators[op.operator]
         return (
             *(op.kernel, op.first, op.sides, op.orders, [self._split(s) for s in op.splits]),
-            *(operator.kind, operator.target, operator.stage, operator.found, operator.orders),
+            *(operator.kind, operator.target, operator.stage, operator.orders),
             [(d.size, d.fixed, d.combined, d.window, d.beside) for d in operator.dims],
             *(self._argument(operator.args), self._argument(operator.kwargs)),
             [(o.axes, o.once, self._value(o.value)) for o in (*operator.inputs, *operator.outputs)],

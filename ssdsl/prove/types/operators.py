@@ -20,6 +20,7 @@ from functools import lru_cache
 from ssdsl.ir.function import Carried, OpSplit, Split
 from ssdsl.ir.value import Axis, Coordinate
 from ssdsl.model.graph import Operand, Operator, Ref
+from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.ops.rows import is_linear as registry_is_linear
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.types.local import Digit, Factors, Local, Regions, are_all, free, in_parts, on_axes
@@ -341,7 +342,7 @@ def check_linear(operator: Operator, carried: Carried) -> None:
         raise wrong
     if operator.target.startswith("ssdsl::"):
         is_linear = carrying == [0] and operator.target in OF_OURS and values[0] not in values[1:]
-    elif not operator.target.startswith("aten::") or operator.found is not None:  # a row or an experiment says it
+    elif not operator.target.startswith("aten::"):  # a user's row says it
         is_linear = registry_is_linear(operator, carrying)
     elif word in TOGETHER:
         given = list(_tensors_and_numbers(operator))
@@ -349,6 +350,8 @@ def check_linear(operator: Operator, carried: Carried) -> None:
     elif word in SOME:
         held = [v for at, v in enumerate(values) if at not in carrying]
         is_linear = tuple(carrying) in SOME[word] and not carried.operands.intersection(held)
+    elif word not in ONE_BY_ONE and operator.row.name not in ROWS:  # a user's row for a rare operator of torch
+        is_linear = registry_is_linear(operator, carrying)
     else:
         allowed = ONE_BY_ONE.get(word, ())
         is_linear = len(carrying) == 1 and carrying[0] in allowed and len(set(values)) == len(values)

@@ -4,7 +4,6 @@ dimensions that the analysis found, by which a plan can split."""
 from collections.abc import Iterator
 
 from ssdsl.lang.formatter.spell import spell_dim
-from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.plan.paths import starred, starred_module
 from ssdsl.plan.plan import Plan
@@ -19,7 +18,6 @@ COLUMNS = (
     Column("indices", fold=True, style="green"),
     Column("placed on"),
 )
-EXPERIMENT = Column("found by experiment", fold=True, key="experiment")
 OTHERS = ((Stage.DATA, "depend on the inputs only"), (Stage.CONSTANT, "depend on nothing"))
 
 
@@ -33,18 +31,7 @@ def operators_view(plan: Plan, every: bool = False) -> View:
         key = (operator.name if every else operator.kind, path, *_columns(plan, operator))
         groups.setdefault(key, []).append(operator)
     rows = tuple(_row(key, found) for key, found in groups.items())
-    columns: tuple[Column, ...] = COLUMNS
-    if any(o.found is not None for o in plan.graph.operators):
-        columns = (*COLUMNS, EXPERIMENT)
-        rows = tuple((*row, _shown(found[0].found)) for row, found in zip(rows, groups.values(), strict=True))
-    return View(f"operators of {plan.graph.name}", columns, rows, tuple(_notes(plan, every)))
-
-
-def _shown(found: FoundRule | None) -> str:
-    """The signature that was found, with the reason if it cuts nothing."""
-    if found is None:
-        return ""
-    return f"{found.signature}{f' ({found.why_whole})' if found.why_whole else ''}"
+    return View(f"operators of {plan.graph.name}", COLUMNS, rows, tuple(_notes(plan, every)))
 
 
 def _notes(plan: Plan, every: bool) -> Iterator[str]:

@@ -114,7 +114,7 @@ def test_a_program_trains_on_what_one_device_trains_on(package: Path, tmp_path: 
 
 
 def test_a_missing_row_is_shown_to_be_pasted(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ssdsl.model.discover.discover.module_of", lambda target: None)
+    monkeypatch.setattr(registry, "_unknown", lambda target: None)
     with pytest.raises(PlanError) as caught:
         capture(load(f"{package}/model.py:unknown"))
     (problem,) = caught.value.diagnostics
@@ -126,6 +126,26 @@ def test_a_missing_row_is_shown_to_be_pasted(package: Path, monkeypatch: pytest.
     assert (op.name, op.module) == (f"{NAME}::unknown", NAME)
     registry.use_rows("the pasted row", scope["OPS"])
     assert registry.find(f"{NAME}::unknown") is op
+
+
+def test_without_a_row_it_is_whole_and_a_warning_names_the_command(
+    package: Path, tmp_path: Path, golden: Callable[[Path, str], None]
+) -> None:
+    (tmp_path / "plan.ssp").write_text(SPLIT)
+    model = load(f"{package}/model.py:unknown")
+    plan = compile_plan(tmp_path / "plan.ssp", replace(capture(model), name="model.py:unknown"), {})
+    (warning,) = (d for d in plan.warnings if d.code == "E0383")
+    golden(ERRORS / "E0383.err", render(warning).replace(f"{tmp_path}/", "") + "\n")
+    registry.use_rows("a row", [Op(f"{NAME}::unknown", "a! b! -> a! b!", module=NAME)])
+    assert not compile_plan(tmp_path / "plan.ssp", capture(model), {}).warnings
+
+
+def test_a_script_gives_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_of_script", {})
+    row = Op(f"{NAME}::unknown", "a b -> a b", module=NAME)
+    registry.add_rows([row])
+    registry.use_rows("a file without rows", ())
+    assert registry.find(f"{NAME}::unknown") is row and not registry.is_own(row)
 
 
 def test_a_package_gives_rows_by_an_entry_point(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,6 +183,7 @@ HALF_THERE: dict[str, Callable[[], object]] = {
     "is not in `lib`": lambda: with_kernel(call="x.part({group})"),
     "is no call": lambda: with_kernel(call="lib.part"),
     "a parameter and an axis": lambda: with_kernel(axis="x"),
+    "`mean` names axes": lambda: Op("lib::loss", "a -> _", module="lib", mean="the rows"),
     "a tuple of texts": lambda: Op("lib::scan", "a -> a", module="lib", linear_in="x"),  # type: ignore[arg-type]
 }
 
@@ -184,9 +205,11 @@ def test_a_row_that_does_not_fit(package: Path, golden: Callable[[Path, str], No
         "axes": "a -> a",
         "operands": "... , ... -> ...",
         "a function": lambda call: call.shapes[7],
+        "a mean": "a b -> _",
     }.items():
         model = load(f"{package}/model.py:unknown")
-        registry.use_rows("a row", [Op(f"{NAME}::unknown", dims, module=NAME)])  # type: ignore[arg-type]
+        mean = "x.0" if what == "a mean" else ""
+        registry.use_rows("a row", [Op(f"{NAME}::unknown", dims, module=NAME, mean=mean)])  # type: ignore[arg-type]
         with pytest.raises(PlanError) as caught:
             capture(model)
         texts += [f"# {what}", *map(render, caught.value.diagnostics), ""]

@@ -1,6 +1,5 @@
 """Finds the module that defines an operator: a program has to import it before it can call the operator."""
 
-import hashlib
 import importlib.util
 import inspect
 import sys
@@ -8,7 +7,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import torch
 from torch._library.custom_ops import OPDEFS
 from torch._library.simple_registry import singleton
 
@@ -16,7 +14,6 @@ from ssdsl.model.ops.functions import FunctionClass
 from ssdsl.runtime.program.user_module import USER_PREFIX
 
 TORCH = ("aten", "prims", "prim")  # the namespaces of torch's own operators
-MOST_FILES = 300
 
 
 def module_of(target: Any) -> str | None:
@@ -26,20 +23,6 @@ def module_of(target: Any) -> str | None:
         return ""
     names = (importable_name(module) for module in _modules(target))
     return next((name for name in names if name is not None), None)
-
-
-def implementation(target: Any) -> str | None:
-    """A fingerprint of the operator's implementation: torch's version, or a hash of its module's files; None if
-    unknown."""
-    if target.namespace in TORCH:
-        return str(torch.__version__)
-    files = sorted({f for module in _modules(target) for f in _files(module)})
-    if not files or len(files) > MOST_FILES:
-        return None
-    found = hashlib.sha256(str(torch.__version__).encode())
-    for file in files:
-        found.update(file.read_bytes())
-    return found.hexdigest()
 
 
 def _modules(target: Any) -> list[ModuleType]:
@@ -76,15 +59,3 @@ def importable_name(module: ModuleType) -> str | None:
     if spec is None or file is None or spec.origin is None or Path(spec.origin).resolve() != Path(file).resolve():
         return None
     return name
-
-
-def _files(module: ModuleType) -> list[Path]:
-    """The module's file; if it is in a package, all files of that."""
-    file = getattr(module, "__file__", None)
-    if file is None:
-        return []
-    if not module.__package__:
-        return [Path(file)]
-    top = sys.modules.get(module.__package__.partition(".")[0])
-    root = Path(getattr(top, "__file__", None) or file).parent
-    return [p for p in root.rglob("*") if p.suffix in (".py", ".so", ".pyd", ".dylib")]

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import torch
 
+from ssdsl.discover.experiment import experiment
+from ssdsl.discover.trial import LIMIT_S
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.overloads import overload
-from ssdsl.model.discover.experiment import experiment
-from ssdsl.model.discover.trial import LIMIT_S
 from ssdsl.model.target import Target
 from ssdsl.record import Record
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from ssdsl.model.discover.trial import Fails, NoBackward, Outcome, Tensors, Trial, Unsteady
+from ssdsl.discover.trial import Fails, NoBackward, Outcome, Tensors, Trial, Unsteady
 from ssdsl.model.ops.functions import FunctionClass, integers_in
 from ssdsl.record import Record
 

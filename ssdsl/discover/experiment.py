@@ -9,18 +9,32 @@ from math import prod
 
 import torch
 
+from ssdsl.discover.draws import WIDER, Draw, Shape, draws, flows
+from ssdsl.discover.letters import LetterCandidate, letters, linear_in
+from ssdsl.discover.trial import Fails, TooLong, Trial, Unsteady, apart
 from ssdsl.model.capture.call import CapturedCall, Tensor
-from ssdsl.model.discover.draws import WIDER, Draw, Shape, draws, flows
-from ssdsl.model.discover.found import FoundRule
-from ssdsl.model.discover.letters import LetterCandidate, letters, linear_in
-from ssdsl.model.discover.trial import Fails, TooLong, Trial, Unsteady, apart
-from ssdsl.record import Record, replace
+from ssdsl.record import Record
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 OWN = 1 << 15  # elements; a call whose tensors have not more is tried in its own shapes
 LARGEST = 1 << 17  # elements of all tensors of a call in smaller shapes
 SMALL = 8  # sizes up to this stay
 SCALES = (5, 11)  # the smallest size in each of the two scales
+
+
+class FoundRule(Record):
+    """A rule that held in all experiments with one call, and nothing beyond what they showed.
+
+    `signature` is written as in a row; `linear_in` has sets of parameters, as in a row. `flows` says for each result
+    whether a gradient flows through it. `contraction`: it sums products of two inputs. `why_whole` says why nothing can
+    be split, if nothing can.
+    """
+
+    signature: str
+    linear_in: tuple[str, ...] = ()
+    flows: tuple[bool, ...] = ()
+    contraction: bool = False
+    why_whole: str = ""
 
 
 class TrialShapes(Record):
@@ -36,16 +50,14 @@ class TrialShapes(Record):
 
 def experiment(
     call: CapturedCall, given: Sequence[Tensor], made: Sequence[Tensor], careful: bool, limit_s: float
-) -> tuple[FoundRule, bool]:
-    """The rule of a call, and whether it is final: it is not, if time ran out.
-
-    `given` and `made` are the tensors that it reads and makes; `careful`: integers stay as small as possible.
-    """
+) -> FoundRule:
+    """The rule of a call. `given` and `made` are the tensors that it reads and makes; `careful`: integers stay as small
+    as possible."""
     own = TrialShapes(tuple(t.shape for t in given), tuple(t.shape for t in made))
     if not given:
-        return whole(own.shapes, own.made, "it has no inputs"), True
+        return whole(own.shapes, own.made, "it has no inputs")
     if call.target._schema.is_mutable:
-        return whole(own.shapes, own.made, "it changes its inputs"), True
+        return whole(own.shapes, own.made, "it changes its inputs")
     dtypes = [getattr(torch, t.dtype) for t in given]
     wide = [getattr(torch, WIDER.get(t.dtype, t.dtype)) for t in given]
     reason = ""
@@ -53,14 +65,14 @@ def experiment(
     with apart():
         for types in (wide, dtypes):
             try:
-                return _found(trial, own, types), True
+                return _found(trial, own, types)
             except Unsteady as error:
-                return replace(whole(own.shapes, own.made, str(error)), unsteady=True), True
+                return whole(own.shapes, own.made, str(error))
             except Fails as error:
                 reason = str(error)
             except TooLong:
-                return whole(own.shapes, own.made, "the experiments took too long"), False
-    return whole(own.shapes, own.made, reason), True
+                return whole(own.shapes, own.made, "the experiments took too long")
+    return whole(own.shapes, own.made, reason)
 
 
 def _found(trial: Trial, own: TrialShapes, dtypes: Sequence[torch.dtype]) -> FoundRule:

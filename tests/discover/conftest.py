@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.model.ops.conftest import package  # noqa: F401
+
 
 @pytest.fixture(autouse=True, scope="module")
 def quick_starts() -> None:

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from ssdsl.discover.draws import Draw, Shape
+from ssdsl.discover.trial import Fails, Tensors, Trial
 from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.overloads import target_of
-from ssdsl.model.discover.draws import Draw, Shape
-from ssdsl.model.discover.trial import Fails, Tensors, Trial
 from ssdsl.model.graph import refs_in
 from ssdsl.record import Record
 

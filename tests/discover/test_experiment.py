@@ -1,6 +1,5 @@
-"""What experiments show of an operator: what can be split, and never more."""
+"""What experiments show of an operator: what can be split, and never more; and the rows that the command prints."""
 
-import json
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,27 +7,29 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from bench.fuzz.trial import try_plan
-from ssdsl.compile import compile_plan
+from ssdsl.discover import discover as discovery
+from ssdsl.discover.discover import Discovered
+from ssdsl.discover.experiment import FoundRule, experiment
+from ssdsl.discover.row_text import SEVERAL, row_text, rows_text
 from ssdsl.model.capture.call import CapturedCall, Tensor
-from ssdsl.model.discover import discover as discovery
-from ssdsl.model.discover import rule_cache
-from ssdsl.model.discover.experiment import experiment
-from ssdsl.model.discover.found import FoundRule
-from ssdsl.model.graph import Graph, Ref
+from ssdsl.model.checks.check_capture import check_capture
+from ssdsl.model.graph import Ref
 from ssdsl.model.load.model import Model
 from ssdsl.model.memory.saved import saved
-from ssdsl.model.module_to_graph import capture
+from ssdsl.model.module_to_graph import capture, rewritten_calls
 from ssdsl.model.observe import call, overwritable
 from ssdsl.model.observe import saved as observe_saved
+from ssdsl.model.ops import registry
 from ssdsl.model.target import Target, target
+from ssdsl.record import replace
 from ssdsl.runtime.options import Training
-from ssdsl.show.tables.operators import operators_view
-from ssdsl.show.view import as_json
-from tests.model.discover import operators
+from ssdsl.text.diagnostic import PlanError
+from tests.captured import captured
+from tests.cli.commands import call as call_command
+from tests.discover import operators
 
 aten, own = torch.ops.aten, torch.ops.ssdsl_found
 SPACE_AND_TIME = "mesh gpus(dp = 2)\nsplit model by batch into dp, m = 2\nassign model to gpus\n"
@@ -49,7 +50,7 @@ def found(target: Any, *arguments: Any) -> FoundRule:
     with torch.random.fork_rng():
         result = target(*(a.to("meta") if isinstance(a, torch.Tensor) else a for a in arguments))
     made = result if isinstance(result, (tuple, list)) else (result,)
-    return experiment(call, [typed(t) for t in tensors], [typed(t) for t in made], False, 30.0)[0]
+    return experiment(call, [typed(t) for t in tensors], [typed(t) for t in made], False, 30.0)
 
 
 def typed(tensor: torch.Tensor) -> Tensor:
@@ -96,7 +97,7 @@ def test_no_rows_are_cut_off(name: str) -> None:
 
 def test_why_it_is_whole_is_said() -> None:
     assert found(own.mixed.default, ones(6, 8)).why_whole == "no axis of it can be cut"
-    assert found(own.counted.default, ones(6, 8)).unsteady
+    assert found(own.counted.default, ones(6, 8)).why_whole == "it gives other results when it runs again"
     assert "it changes its inputs" in found(aten.relu_.default, ones(6, 8)).why_whole
     assert found(aten.add.Tensor, ones(3_000_000), 1.0).why_whole == ""
 
@@ -140,38 +141,78 @@ class Between(nn.Module):
         return self.second(self.function(self.first(x))).square().mean()
 
 
-def model_of(function: Callable[[torch.Tensor], torch.Tensor]) -> tuple[Model, Graph]:
-    model = Model("between", Between(function), ({"x": torch.randn(8, 6)},), {"x": ("batch", "features")})
-    return model, capture(model)
+def model_of(function: Callable[[torch.Tensor], torch.Tensor]) -> Model:
+    return Model("between", Between(function), ({"x": torch.randn(8, 6)},), {"x": ("batch", "features")})
 
 
 def several(y: torch.Tensor) -> torch.Tensor:
-    """One process for all of them."""
-    y = torch.fft.irfft(torch.fft.rfft(y)) + torch.cdist(y, torch.eye(8))
-    y = y + F.grid_sample(y.reshape(8, 1, 2, 4), torch.tanh(y).reshape(8, 2, 2, 2), align_corners=False).repeat(
-        1, 2, 1, 1
-    ).flatten(1)
     return own.rows(own.mixed(y)) * y.trace()
 
 
-def test_equal_in_space_and_time() -> None:
-    outcome = try_plan(*model_of(several), SPACE_AND_TIME, Training(2, optimizer="sgd", lr=0.02))
+@pytest.fixture
+def rows() -> Iterator[Callable[[str], None]]:
+    """Uses the rows of a text, as if it were a model's file."""
+
+    def use(text: str) -> None:
+        scope: dict[str, Any] = {}
+        exec(text, scope)
+        registry.use_rows("a test", scope["OPS"])
+
+    yield use
+    registry.use_rows("nothing", ())
+
+
+def test_without_rows_they_are_computed_whole() -> None:
+    model = model_of(several)
+    outcome = try_plan(model, capture(model), SPACE_AND_TIME, Training(2, optimizer="sgd", lr=0.02))
     assert outcome.kind == "equal", outcome.text
 
 
-def test_what_was_found_is_shown_and_believed(tmp_path: Path) -> None:
-    _, graph = model_of(lambda y: own.rows(y))
-    path = tmp_path / "plan.ssp"
-    path.write_text(SPACE_AND_TIME)
-    compiled = compile_plan(path, graph, {})
-    (shown,) = [r["experiment"] for r in as_json(operators_view(compiled.plan)) if r["experiment"]]
-    assert shown == "a b! -> a b!"
-    assert compiled.proof.experiments == 1 and "the rules of 1 operators were found by experiment" in str(
-        compiled.proof
-    )
-    operator = next(o for o in graph.operators if o.found is not None)
-    assert operator.found is not None and operator.found.module == "tests.model.discover.operators"
-    assert saved(operator, graph).inputs == (0,)
+def test_the_rows_that_are_printed(rows: Callable[[str], None]) -> None:
+    model = model_of(several)
+    calls = discovery.unknown_calls(before := rewritten_calls(model))
+    assert [*calls] == ["ssdsl_found::mixed", "ssdsl_found::rows", "aten::trace"]
+    tried = discovery.discover([(name, call) for name, alike in calls.items() for call in alike], before)
+    text = rows_text(tried)
+    assert text == ROWS
+    rows(text)
+    graph = capture(model)
+    assert not any(o.row.unknown for o in graph.operators)
+    outcome = try_plan(model, graph, SPACE_AND_TIME, Training(2, optimizer="sgd", lr=0.02))
+    assert outcome.kind == "equal", outcome.text
+
+
+ROWS = """\
+import ssdsl
+
+OPS = [
+    # no axis of it can be cut
+    ssdsl.Op("ssdsl_found::mixed", "a! b! -> a! b!", linear_in=("x",), module="tests.discover.operators"),
+    ssdsl.Op("ssdsl_found::rows", "a b! -> a b!", module="tests.discover.operators"),
+    # no axis of it can be cut
+    ssdsl.Op("aten::trace", "a! b! -> _", linear_in=("self",)),
+]"""
+
+
+def test_a_call_that_differs_is_a_comment() -> None:
+    call = CapturedCall("call", "call", own.rows.default, (), {}, "", "", ())
+    one = Discovered("lib::scan", call, "lib", FoundRule("a b! -> a b!", flows=(True,)))
+    other = replace(one, rule=FoundRule("a! b! -> a! b!", flows=(True,), why_whole="no axis of it can be cut"))
+    assert rows_text([one, other]).splitlines()[3:-1] == [
+        '    ssdsl.Op("lib::scan", "a b! -> a b!", module="lib"),',
+        f"    # {SEVERAL}",
+        "    # no axis of it can be cut",
+        '    # ssdsl.Op("lib::scan", "a! b! -> a! b!", module="lib"),',
+    ]
+
+
+def test_a_mean_is_found() -> None:
+    model, _ = captured("own_gradients.py:by_rows")
+    registry.use_rows("no rows", ())
+    calls = discovery.unknown_calls(before := rewritten_calls(model))
+    (one,) = discovery.discover([(name, call) for name, (call,) in calls.items()], before)
+    assert one.rule.signature == "a b c!, d! e!, a b -> _"
+    assert row_text(one).endswith('contraction=True, mean="x.0 x.1", module="own_gradients"),')
 
 
 def test_what_is_not_known_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,8 +226,8 @@ def test_what_is_not_known_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (call, observe_saved, overwritable):
         monkeypatch.setattr(module, "run", run)
-    _, graph = model_of(lambda y: own.rows(y))
-    operator = next(o for o in graph.operators if o.found is not None)
+    graph = capture(model_of(lambda y: own.rows(y)))
+    operator = next(o for o in graph.operators if o.row.unknown)
     kept_by = saved(operator, graph)
     assert (kept_by.inputs, kept_by.outputs) == ((0,), (0,))
 
@@ -196,43 +237,36 @@ def test_an_operator_that_ends_the_process_is_whole() -> None:
     tensor = typed(ones(6, 8))
     targets = [target(f"ssdsl_found::{name}", "x") for name in ("breaks", "leaves", "rows")]
     jobs = [discovery.TrialJob(operators.__name__, each, (Ref("x"),), {}, (tensor,), (tensor,)) for each in targets]
-    (broken, is_final), (left, _), (fine, _) = discovery._results(jobs)
-    assert broken.signature == "a! b! -> a! b!" and "7" in broken.why_whole and not is_final
+    broken, left, fine = discovery._results(jobs)
+    assert broken.signature == "a! b! -> a! b!" and "7" in broken.why_whole
     assert left.signature == "a! b! -> a! b!" and "early" in left.why_whole
     assert fine.signature == "a b! -> a b!"
 
 
-@pytest.fixture
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(rule_cache, "_in_memory", {})
-    return tmp_path
-
-
-def test_what_was_found_is_kept(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = FoundRule("a b! -> a b!", flows=(True,))
-    started = []
-    monkeypatch.setattr(discovery, "_run", lambda jobs: (started.append(jobs), ([(result, True)] * len(jobs), ""))[1])
-    model_of(lambda y: own.rows(y))
-    monkeypatch.setattr(rule_cache, "_in_memory", {})  # as in another process
-    _, graph = model_of(lambda y: own.rows(own.rows(y)))
-    assert len(started) == 1, "equal calls are one experiment, now and later"
-    assert [o.found.signature for o in graph.operators if o.found] == ["a b! -> a b!"] * 2
-    (file,) = rule_cache.folder().iterdir()
-    assert file.is_relative_to(empty_cache)
-    _, found = json.loads(file.read_text())
-    file.write_text(json.dumps(["of another implementation", found]))
-    monkeypatch.setattr(rule_cache, "_in_memory", {})
-    model_of(lambda y: own.rows(y))
-    assert len(started) == 2, "what another implementation did is not believed"
-
-
-def test_without_processes_nothing_is_split(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_processes_nothing_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: Any, **kwargs: Any) -> None:
         raise OSError("none left")
 
     monkeypatch.setattr(subprocess, "run", fail)
-    _, graph = model_of(lambda y: own.rows(y))
-    (result,) = [o.found for o in graph.operators if o.found]
-    assert result.why_whole == "no process could be started: none left"
-    assert not rule_cache.folder().exists(), "another time it may be different"
+    before = rewritten_calls(model_of(lambda y: own.rows(y)))
+    (one,) = discovery.discover([("rows", *discovery.unknown_calls(before)["ssdsl_found::rows"])], before)
+    assert one.rule.why_whole == "no process could be started: none left"
+
+
+def test_the_command(package: Path, tmp_path: Path) -> None:
+    model = f"{package}/model.py:unknown"
+    done = call_command("discover", "--model", model, "unknown", folder=tmp_path)
+    row = 'ssdsl.Op("ssdsl_test_lib::unknown", "a b -> a b", linear_in=("x",), module="ssdsl_test_lib"),'
+    assert done.stdout.splitlines() == ["import ssdsl", "", "OPS = [", f"    {row}", "]"], done.stderr
+    wrong = call_command("discover", "--model", model, "nothing", folder=tmp_path)
+    assert wrong.returncode == 2 and "`ssdsl_test_lib::unknown`" in wrong.stderr
+    none = call_command("discover", "--model", "gpt", folder=tmp_path)
+    assert not none.stdout and "a row for every operator of gpt" in none.stderr
+
+
+def test_an_operator_that_counts_its_calls_is_refused_before_it_trains() -> None:
+    model = model_of(lambda y: own.counted(y))
+    with pytest.raises(PlanError) as caught:
+        check_capture(model, capture(model))
+    assert [d.code for d in caught.value.diagnostics] == ["E0346"]
+    assert "the module by itself gives" in str(caught.value.diagnostics[0].text("{reason}"))
