@@ -1,12 +1,12 @@
-"""`python -m bench [steps | training | compile | accuracy | dropout | start]`: all benchmarks, or one.
+"""`python -m bench [steps | training | compile]`: all benchmarks, or one.
 
-`python -m bench fuzz | models | published | rounding | foresight | same | routes | found | gpus` checks;
+`python -m bench fuzz | models | published | rounding | foresight | same | gpus` checks;
 `python -m bench papers` writes bench/results/papers.md.
 """
 
 import sys
 
-from bench import accuracy, compile, dropout, found, gpus, routes, start, steps, training
+from bench import compile, gpus, steps, training
 from bench.foresight import run as foresight
 from bench.fuzz import run as fuzz
 from bench.models import run as models
@@ -19,9 +19,6 @@ BENCHMARKS = {
     "steps": steps.main,
     "training": training.main,
     "compile": compile.main,
-    "accuracy": accuracy.main,
-    "dropout": dropout.main,
-    "start": start.main,
 }
 PAGES = {"papers": papers.main}  # which simulate, and write a page
 CHECKS = {
@@ -31,8 +28,6 @@ CHECKS = {
     "rounding": rounding.main,
     "foresight": foresight.main,
     "same": same.main,
-    "routes": routes.main,
-    "found": found.main,
     "gpus": gpus.main,
 }  # which are right or wrong
 

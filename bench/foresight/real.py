@@ -16,12 +16,11 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean, median
+from statistics import correlation, mean, median
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.accuracy import spearman
 from bench.foresight.row import Row
 from ssdsl.run.profile.recorded_profile import middle_half
 
@@ -173,8 +172,13 @@ def _mean_error(found: list[Row]) -> float:
 
 
 def _ranks(found: list[Row]) -> float:
-    real, predicted = zip(*((row.measured, row.predicted) for row in found), strict=True)
-    return spearman(real, predicted)
+    """Spearman's correlation of measured and predicted numbers."""
+    return correlation(_places([row.measured for row in found]), _places([row.predicted for row in found]))
+
+
+def _places(values: list[float]) -> list[float]:
+    """Each value's place in the sorted list, from 1; equal ones share the mean of theirs."""
+    return [sum(v < value for v in values) + (1 + sum(v == value for v in values)) / 2 for value in values]
 
 
 def _table(found: list[Row]) -> Table:

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from bench.fuzz.trial import try_plan
-from bench.routes import ADAPTER, CASES, HOSTS, End, of_bound, plan_of
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.program import Program
@@ -25,6 +24,7 @@ from ssdsl.text.source import Source
 from tests.captured import captured
 from tests.simulate.steps import traffic
 from tests.verify.conftest import Program as Written
+from tests.verify.host_to_host import ADAPTER, CASES, HOSTS, End, of_bound, plan_of
 from tests.verify.test_routes import CUBE, compiled, crossing
 
 SGD = Training(2, optimizer="sgd", lr=0.02)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from bench.fuzz.trial import SLOW, try_plan
-from bench.routes import CASES, HOSTS, End, plan_of
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.compile import compile_source
 from ssdsl.ir.comm import AllGather, Move, Transfer
@@ -18,6 +17,7 @@ from ssdsl.record import replace
 from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from tests.captured import captured, graph_of
+from tests.verify.host_to_host import CASES, HOSTS, End, plan_of
 
 MODEL = "gpt:tiny,layers=2,hidden=32,heads=4,seq=8,batch=4,vocab=32"
 PLAN = """
@@ -36,7 +36,7 @@ assign stage[s] to gpus[pp = s] for s in 0..2
 """
 
 
-CUBE = "bench/cube.py:small"
+CUBE = "cube.py:small"
 
 
 def compiled(spec: str, text: str, cluster) -> Program:

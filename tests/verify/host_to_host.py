@@ -1,4 +1,4 @@
-"""`python -m bench routes`: one tensor between two meshes, beside the bound of the busiest link.
+"""One tensor between two meshes, beside the bound of the busiest link.
 
 The cases are those of Zhuang et al. 2023 (arXiv 2211.05322), on hosts of four V100 with 10 Gb/s between hosts, at 1/64
 of the paper's 1024 x 1024 x 512 numbers: latencies are small beside both. A step is the tensor's way and its gradient's
@@ -7,25 +7,19 @@ need.
 """
 
 from dataclasses import dataclass
-from functools import cache
 from math import prod
 from pathlib import Path
-
-from rich.console import Console
-from rich.table import Table
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_source
 from ssdsl.model.graph import Graph
-from ssdsl.model.load import load
-from ssdsl.model.module_to_graph import capture
 from ssdsl.record import replace
 from ssdsl.simulate.simulate import simulate
 from ssdsl.text.source import Source
+from tests.captured import graph_of
 
-HERE = Path(__file__).parent
-HOSTS = load_cluster(str(HERE / "hosts.toml"))
+HOSTS = load_cluster(str(Path(__file__).parent / "hosts.toml"))
 ADAPTER = 1.25e9  # bytes a second
 Cuts = dict[str, str]  # by dimension the axes that cut it: `h` of hosts, `d` of the devices of a host
 
@@ -75,18 +69,6 @@ def bound_s(source: End, target: End, size_bytes: int) -> float:
     return sum(max(there.of_host, 1 / here.hosts) for here, there in ways) * size_bytes / ADAPTER
 
 
-def main(options: list[str]) -> int:
-    """Prints the cases: routed, and as tensors lie."""
-    table = Table("case", "from", "to", "bound ms", "step ms", "of the bound", "as they lie, of the bound")
-    for name, case in CASES.items():
-        least_ms = 1e3 * _least_s(name)
-        routed, plain = of_bound(name)
-        ends = (f"({end.hosts}, {end.devices}) {end.cuts or 'whole'}" for end in case)
-        table.add_row(name, *ends, f"{least_ms:.1f}", f"{least_ms * routed:.1f}", f"{routed:.3f}", f"{plain:.2f}")
-    Console().print(table)
-    return 0
-
-
 def of_bound(name: str) -> tuple[float, float]:
     """The simulated step of a case over its bound: routed, and as tensors lie."""
     text, least = plan_of(*CASES[name]), _least_s(name)
@@ -100,12 +82,7 @@ def _least_s(name: str) -> float:
 
 
 def _graph(name: str) -> Graph:
-    return _captured("wide" if CASES[name][1].hosts == 3 else "cube")  # a third of the one is whole
-
-
-@cache
-def _captured(model: str) -> Graph:
-    return capture(load(f"{HERE / 'cube.py'}:{model}"))
+    return graph_of(f"cube.py:{'wide' if CASES[name][1].hosts == 3 else 'cube'}")  # a third of the one is whole
 
 
 def _step_s(graph: Graph, text: str, cluster: Cluster) -> float:
