@@ -71,7 +71,7 @@ def test_a_failure_says_where(compiled: Callable[..., Program], golden: Callable
 
 
 def test_statistics_change_in_the_models_order(compiled: Callable[..., Program]) -> None:
-    program = compiled("two_calls", f"{ROOT / 'tests' / 'fuzz' / 'found_models.py'}:batch_norm_twice")
+    program = compiled("two_calls", f"{ROOT / 'tests' / 'fuzz' / 'buffers.py'}:batch_norm_twice")
     assert prove(program).failures == ()
     role = program.roles[0]
     calls = [f.number for f in program.functions if any(op.operator.startswith("batch_norm") for op in f.operators())]

@@ -1,7 +1,6 @@
 """Batch statistics of micro-batches: the model asks for them, and then every plan equals the single device."""
 
 import copy
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,9 +10,8 @@ import ssdsl
 from bench.fuzz.trial import Outcome, try_plan
 from ssdsl.lower.functions import form_sections
 from ssdsl.runtime.options import Training
-from tests.verify.conftest import captured
+from tests.verify.conftest import HERE, captured
 
-FOUND = Path(__file__).parent.parent / "fuzz" / "found_models.py"
 PLANS = {
     "dp": "mesh gpus(dp = 2)\nsplit model by batch into dp\nassign model to gpus\n",
     "channels": 'mesh gpus(tp = 2)\nsplit model by "a.weight.0" into tp\nassign model to gpus\n',
@@ -41,7 +39,7 @@ def test_statistics_of_a_part_of_the_channels_are_stored_in_runs() -> None:
 
 
 def test_recomputation_changes_parts_of_statistics_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, graph = captured(f"{FOUND}:batch_norm_of_two_views")
+    model, graph = captured(f"{HERE.parent / 'fuzz' / 'buffers.py'}:batch_norm_of_two_views")
     plan = "mesh gpus(dp = 1)\nsplit model by ffn into c = 2\nrecompute model\nassign model to gpus\n"
     outcome = try_plan(model, graph, plan, Training(2, lr=0.02))
     assert outcome.kind == "equal", outcome.text

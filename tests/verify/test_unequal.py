@@ -97,7 +97,7 @@ def test_parts_that_do_not_line_up_are_refused(name: str) -> None:
 
 
 def test_the_operator_that_does_not_allow_both_is_named() -> None:
-    _, graph = captured(f"{HERE.parent / 'fuzz' / 'found_models.py'}:batch_norm_twice")
+    _, graph = captured(f"{HERE.parent / 'fuzz' / 'buffers.py'}:batch_norm_twice")
     text = f"mesh gpus(dp = 2)\nsplit model by batch into dp, m = [3, 1]\n{ALL}"
     with pytest.raises(PlanError) as raised:
         lower(interpret_all(parse(Source("plan.ssp", text)), graph, {}, HERE)[0])

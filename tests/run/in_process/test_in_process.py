@@ -163,7 +163,7 @@ def test_state_over_axes_of_which_a_gradient_is_partial_over_some(gpt: Any, tmp_
 
 def test_a_gradient_that_cancels_is_not_a_missing_one() -> None:
     """It is not zero where the last digits are wrong; one that a program does not compute is."""
-    model, graph = captured(f"{ROOT}/tests/fuzz/found_models.py:cancelled_gradient")
+    model, graph = captured("faint.py:critic")
     made = program_of(compile_plan(ROOT / "examples/data_parallel.ssp", graph, {}).program, model)
     finished = run_in_process(made, SGD)
 
