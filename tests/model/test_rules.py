@@ -73,7 +73,7 @@ def reverse(x: torch.Tensor) -> torch.Tensor:
     return x.permute(axes).clone(memory_format=torch.contiguous_format).permute(axes)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("family", CASES)
 def test_parts_compute_what_the_operator_computes(family: str) -> None:
     graph, values, _ = captured(family)

@@ -34,6 +34,7 @@ def test_the_examples_train_as_one_device(
     program(plan, model, **params).verify()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("plan", "model"),
     [
@@ -52,6 +53,7 @@ def test_models_of_users_train_as_on_one_device(program: Callable[..., Any], pla
     program(plan, model).verify()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("plan", "model"),
     [

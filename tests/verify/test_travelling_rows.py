@@ -114,7 +114,7 @@ def moved(program: Program) -> list[Conversion]:
     return [i for f in program.functions for i in f.body() if isinstance(i, Conversion) and len(i.also) == 2]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(("model", "plan"), CASES)
 def test_rows_come_back_as_they_went(model: str, plan: str) -> None:
     loaded, graph = captured(f"{MIXTURES}:{model}")
@@ -193,8 +193,7 @@ def test_the_tokens_of_another_batch_are_cut_less() -> None:
         assert len(moved(program)) == 4
 
 
-@pytest.mark.thinned(2)
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("model", "plan"),
     [

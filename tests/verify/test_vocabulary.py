@@ -41,7 +41,7 @@ def compiled(name: str, plan: str) -> Program:
     return lower(interpret_all(parse(Source("plan.ssp", PLANS[plan])), graph, {}, HERE)[0])
 
 
-@pytest.mark.covering
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("plan", ["equal", "unequal"])
 @pytest.mark.parametrize("name", NAMES)
 def test_losses(name: str, plan: str) -> None:
@@ -49,7 +49,7 @@ def test_losses(name: str, plan: str) -> None:
     assert outcome.kind == "equal", outcome.text
 
 
-@pytest.mark.covering
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("plan", ["uneven", "both", "twice", "micro"])
 @pytest.mark.parametrize("name", NAMES)
 def test_losses_of_tied_weights(name: str, plan: str) -> None:

@@ -71,7 +71,7 @@ def casting(request: pytest.FixtureRequest) -> tuple[Model, Graph]:
     return given, capture(given)
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned(10)
 @pytest.mark.parametrize("plan", TRIED)
 def test_plans_train_as_one_device(casting: tuple[Model, Graph], plan: str) -> None:
     for optimizer in ("sgd", "adamw"):
