@@ -21,7 +21,7 @@ from tests.ir.conftest import _program as small_program
 from tests.prove.mutations import MUTATIONS, Mutant, mutants
 from tests.prove.running import runs_wrong
 
-MODEL = "gpt:tiny,layers=2"  # two are of one kind; more give the same kinds of mutants
+MODEL = "gpt:tiny,layers=2,hidden=32,seq=16,vocab=64"  # two layers are of one kind; more give the same kinds of mutants
 
 MOST = None if (wanted := os.environ.get("SSDSL_MUTANTS", "1")) == "all" else int(wanted)
 OF_FEW_KINDS = None if MOST is None else 6 * MOST  # where only some kinds are tried

@@ -20,7 +20,7 @@ from tests.prove.mutations.draws import (
 )
 from tests.prove.running import runs_wrong
 
-MODEL = "gpt:tiny,layers=2,dropout=0.1"
+MODEL = "gpt:tiny,layers=2,hidden=32,seq=16,vocab=64,dropout=0.1"
 PLANS = ("data_parallel", "sequence_parallel", "zero_bubble", "uneven", "recomputed", "co_shard", "ulysses")
 
 
