@@ -204,6 +204,7 @@ def test_what_forwards_under_no_grad_leave(
 
 
 @pytest.mark.thinned(2)
+@pytest.mark.covering
 @pytest.mark.parametrize("again", [0, 1])
 def test_what_recycled_proteins_leave(watch: Callable[..., Watched], again: int) -> None:
     """Beside what the embedding gives, the trunk keeps what its last forward does."""
@@ -237,6 +238,7 @@ def test_what_gradients_of_weights_wait_for(watch: Callable[..., Watched], plan:
     assert watch(plan, rank, M=2).freed("backward_weights") == activations(program).of(function).for_weights
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("again", [0, 1])
 @pytest.mark.parametrize("tiles", [2, 6, 24])
 def test_the_most_that_tiles_have_at_once(tmp_path: Path, tiles: int, again: int) -> None:
@@ -261,9 +263,9 @@ def test_the_most_of_a_pipeline(tmp_path: Path, rank: int) -> None:
 @pytest.mark.parametrize(
     ("plan", "model"),
     [
-        ("tensor_parallel", "gpt:tiny,layers=8,vocab=64"),
+        ("tensor_parallel", "gpt:tiny,layers=4,vocab=64"),
         ("tensor_parallel", "swin:tiny"),
-        ("sequence_parallel", "gpt:tiny,layers=8,vocab=64"),
+        ("sequence_parallel", "gpt:tiny,layers=4,vocab=64"),
     ],
 )
 def test_the_most_of_tensor_parallelism(tmp_path: Path, plan: str, model: str) -> None:
@@ -277,7 +279,7 @@ def test_the_most_of_tensor_parallelism(tmp_path: Path, plan: str, model: str) -
 
 @pytest.mark.covering
 @pytest.mark.parametrize(("plan", "params"), [("data_parallel", {}), ("zero", {"Z": 1}), ("zero", {"Z": 2})])
-@pytest.mark.parametrize("model", ["gpt:tiny,layers=8,vocab=64", "gpt:small,vocab=64,seq=32"])
+@pytest.mark.parametrize("model", ["gpt:tiny,layers=4,vocab=64", "gpt:small,vocab=64,seq=32"])
 def test_the_most_of_data_parallelism(tmp_path: Path, plan: str, params: dict[str, int], model: str) -> None:
     """A bucket is there from its first gradient on, which moves into it."""
     found = compiled(plan, model, D=2, **params)

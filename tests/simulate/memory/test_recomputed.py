@@ -49,6 +49,7 @@ def kept(found: Compiled) -> int:
     return activations(found.program).of(function).size_bytes
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("spec", "plan", "word"), CASES)
 def test_what_a_forward_keeps(tmp_path: Path, spec: str, plan: str, word: str) -> None:
     found = compiled(spec, plan + word)
@@ -59,6 +60,7 @@ def test_what_a_forward_keeps(tmp_path: Path, spec: str, plan: str, word: str) -
     assert watched.forward(0) == kept(found) < kept(compiled(spec, plan))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("spec", "plan", "word"), CASES)
 def test_the_most_at_once(tmp_path: Path, spec: str, plan: str, word: str) -> None:
     found = compiled(spec, plan + word)
