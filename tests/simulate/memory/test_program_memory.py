@@ -204,7 +204,6 @@ def test_what_forwards_under_no_grad_leave(
 
 
 @pytest.mark.thinned(2)
-@pytest.mark.covering
 @pytest.mark.parametrize("again", [0, 1])
 def test_what_recycled_proteins_leave(watch: Callable[..., Watched], again: int) -> None:
     """Beside what the embedding gives, the trunk keeps what its last forward does."""
