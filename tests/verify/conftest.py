@@ -12,13 +12,19 @@ import pytest
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import compile_plan
+from ssdsl.ir.program import Program as IrProgram
+from ssdsl.lang.parse import parse
+from ssdsl.lower.lower import lower
+from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
+from ssdsl.plan.interpret import interpret_all
 from ssdsl.run.errors import RunDiffers
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.results import RunResult, read_result
 from ssdsl.run.verify.verify import difference, verify, verify_dumps
 from ssdsl.runtime.options import Training
 from ssdsl.text.render import render
+from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
 from tests.captured import captured as captured
 from tests.preloaded import Preloaded
@@ -34,6 +40,11 @@ def plan_path(name: str) -> Path:
     """A plan of this folder, or of the examples."""
     own = HERE / "plans" / f"{name}.ssp"
     return own if own.exists() else ROOT / "examples" / f"{name}.ssp"
+
+
+def program_of_text(text: str, graph: Graph) -> IrProgram:
+    """The program of a plan's text, which is not proved."""
+    return lower(interpret_all(parse(Source("plan.ssp", text)), graph, {}, HERE)[0])
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,11 @@ import torch
 
 from bench.fuzz.trial import Outcome, try_plan
 from ssdsl.ir.program import Program
-from ssdsl.lang.parse import parse
-from ssdsl.lower.lower import lower
-from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
 from ssdsl.runtime.options import Training
 from ssdsl.show.tables.communication import communications
-from ssdsl.text.source import Source
 from tests.prove.mutations import mutants
-from tests.verify.conftest import HERE, captured
+from tests.verify.conftest import HERE, captured, program_of_text
 
 EXPERTS = {"moe_gpt": "blocks.*.ffn.experts", "mixtral": "model.layers.*.mlp.experts"}
 MODELS = {
@@ -75,7 +71,7 @@ def tried(name: str, plan: str, optimizer: str = "sgd") -> Outcome:
 
 def compiled(name: str, plan: str) -> Program:
     _, graph = captured(MODELS[name])
-    return lower(interpret_all(parse(Source("plan.ssp", text_of(name, plan))), graph, {}, HERE)[0])
+    return program_of_text(text_of(name, plan), graph)
 
 
 CASES = [(name, plan) for name in MODELS for plan in PLANS if name == "mixtral" or plan != "products_over_data"]
@@ -154,7 +150,7 @@ def test_rows_that_no_number_of_experts_divides_stay_where_they_are() -> None:
     model, graph = captured("mixtral:tiny,experts=3")
     text = text_of("mixtral", "own").replace("ep = 2", "ep = 3")
     assert try_plan(model, graph, text, Training(2, lr=0.05)).kind == "equal"
-    program = lower(interpret_all(parse(Source("plan.ssp", text)), graph, {}, HERE)[0])
+    program = program_of_text(text, graph)
     assert not any(o.kind == "dispatch" for o in program.graph.operators)
 
 
@@ -162,7 +158,7 @@ def test_rows_that_go_to_the_experts_of_two_routers() -> None:
     model, graph = captured(f"{HERE.parent / 'ir' / 'models.py'}:two_routers")
     text = "mesh gpus(ep = 2)\nsplit model by experts into ep\nassign model to gpus\n"
     assert try_plan(model, graph, text, Training(2, lr=0.05)).kind == "equal"
-    program = lower(interpret_all(parse(Source("plan.ssp", text)), graph, {}, HERE)[0])
+    program = program_of_text(text, graph)
     assert sum(o.kind == "dispatch" for o in program.graph.operators) == 2  # each of the same tokens
     assert sum(o.kind == "count_rows" for o in program.graph.operators) == 2
     assert sum(o.kind == "combine" for o in program.graph.operators) == 2

@@ -5,14 +5,10 @@ import pytest
 from bench.fuzz.trial import Outcome, try_plan
 from ssdsl.ir.function import Kernel, OpPart
 from ssdsl.ir.program import Program
-from ssdsl.lang.parse import parse
-from ssdsl.lower.lower import lower
-from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
 from ssdsl.runtime.options import Training
-from ssdsl.text.source import Source
 from tests.prove.mutations import mutants
-from tests.verify.conftest import HERE, captured
+from tests.verify.conftest import captured, program_of_text
 
 TRAINING = Training(2, optimizer="adamw", lr=0.05)
 NAMES = ("volume", "geometric", "nearest", "reflected", "border")
@@ -46,7 +42,7 @@ def tried(name: str, text: str) -> Outcome:
 
 def lowered(name: str, text: str) -> Program:
     _, graph = captured(f"fields.py:net_{name}")
-    return lower(interpret_all(parse(Source("plan.ssp", text)), graph, {}, HERE)[0])
+    return program_of_text(text, graph)
 
 
 def kernels(program: Program) -> list[Kernel]:

@@ -5,16 +5,12 @@ import pytest
 from bench.fuzz.trial import Outcome, try_plan
 from ssdsl.ir.function import Conversion, OpPart
 from ssdsl.ir.program import Program
-from ssdsl.lang.parse import parse
 from ssdsl.lower.functions.gather_again import is_gathered
-from ssdsl.lower.lower import lower
-from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
 from ssdsl.runtime.options import Training
-from ssdsl.text.source import Source
 from tests.models.lookups import KINDS
 from tests.prove.mutations import mutants
-from tests.verify.conftest import HERE, captured
+from tests.verify.conftest import captured, program_of_text
 
 TRAINING = Training(2, optimizer="adamw", lr=0.05)
 NAMES = [kind.__name__ for kind in KINDS if kind.__name__ != "of_two"]
@@ -45,7 +41,7 @@ def tried(name: str, text: str) -> Outcome:
 
 def lowered(name: str, text: str) -> Program:
     _, graph = captured(f"lookups.py:net_{name}")
-    return lower(interpret_all(parse(Source("plan.ssp", text)), graph, {}, HERE)[0])
+    return program_of_text(text, graph)
 
 
 @pytest.mark.covering

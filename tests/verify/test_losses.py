@@ -6,16 +6,13 @@ from bench.fuzz.models import Recipe
 from bench.fuzz.trial import Case, Outcome, try_case, try_plan
 from ssdsl.compile import compile_source
 from ssdsl.ir.program import Program
-from ssdsl.lang.parse import parse
-from ssdsl.lower.lower import lower
-from ssdsl.plan.interpret import interpret_all
 from ssdsl.runtime.options import Training
 from ssdsl.show.tables.check import check_views
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
 from tests.models.losses import GRADIENTS, LINEAR, OTHERS
-from tests.verify.conftest import HERE, captured
+from tests.verify.conftest import HERE, captured, program_of_text
 
 PIPELINE = """\
 use pipeline: {schedule}
@@ -44,7 +41,7 @@ def tried(name: str, plan: str) -> Outcome:
 
 def compiled(name: str, plan: str) -> Program:
     _, graph = captured(f"losses.py:net_{name}")
-    return lower(interpret_all(parse(Source("plan.ssp", PLANS[plan])), graph, {}, HERE)[0])
+    return program_of_text(PLANS[plan], graph)
 
 
 @pytest.mark.thinned(13)

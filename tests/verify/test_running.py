@@ -5,9 +5,6 @@ import pytest
 from bench.fuzz.trial import Outcome, try_plan
 from ssdsl.compile import compile_source
 from ssdsl.ir.function import OpPart
-from ssdsl.lang.parse import parse
-from ssdsl.lower.lower import lower
-from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.runtime.options import Training
@@ -15,7 +12,7 @@ from ssdsl.text.source import Source
 from tests.models.running import BATCH, KINDS, WIDE
 from tests.prove.mutations import mutants
 from tests.simulate.steps import step, traffic
-from tests.verify.conftest import HERE, captured
+from tests.verify.conftest import HERE, captured, program_of_text
 
 TRAINING = Training(2, optimizer="adamw", lr=0.05)
 NAMES = [kind.__name__ for kind in KINDS]
@@ -91,7 +88,7 @@ KERNELS = [
 def test_parts_work_together(name: str, text: str, kernels: set[str]) -> None:
     """Nothing is equal because it stayed whole."""
     _, graph = captured(f"running.py:net_{name}")
-    program = lower(interpret_all(parse(Source("plan.ssp", PLANS[text])), graph, {}, HERE)[0])
+    program = program_of_text(PLANS[text], graph)
     found = {i.kernel.function for f in program.functions for i in f.body() if isinstance(i, OpPart)}
     assert {function for function in found if function.endswith(("_parts", "_part"))} == kernels
 
@@ -119,7 +116,7 @@ def test_what_travels_is_a_total_of_each_part() -> None:
 @pytest.mark.parametrize(("name", "text"), [("summed", "unequal"), ("best", "twice")])
 def test_wrong_places_of_parts_are_refuted(name: str, text: str) -> None:
     _, graph = captured(f"running.py:net_{name}")
-    program = lower(interpret_all(parse(Source("plan.ssp", PLANS[text])), graph, {}, HERE)[0])
+    program = program_of_text(PLANS[text], graph)
     assert not prove(program).failures
     found = list(mutants(program, ("kernel_changed", "split_dropped", "split_changed")))
     assert found

@@ -2,20 +2,15 @@
 
 import pytest
 
-from bench.fuzz.trial import FOLDER, Outcome, try_plan
+from bench.fuzz.trial import Outcome, try_plan
 from ssdsl.compile import compile_source
 from ssdsl.ir.function import OpPart
-from ssdsl.ir.program import Program
 from ssdsl.ir.value import Axis
-from ssdsl.lang.parse import parse
-from ssdsl.lower.lower import lower
-from ssdsl.model.graph import Graph
-from ssdsl.plan.interpret import interpret_all
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from tests.simulate.steps import step, traffic
-from tests.verify.conftest import HERE, captured
+from tests.verify.conftest import HERE, captured, program_of_text
 
 TRAINING = Training(2, optimizer="sgd", lr=0.1)
 FLOAT = 4
@@ -99,15 +94,11 @@ def test_numbers_are_those_of_one_device(model: str, text: str) -> None:
     assert outcome.kind == "equal", outcome.text
 
 
-def lowered(text: str, graph: Graph) -> Program:
-    return lower(interpret_all(parse(Source("plan.ssp", text)), graph, {}, FOLDER)[0])
-
-
 def test_everything_that_reads_windows_is_split() -> None:
     """Nothing is equal because it stayed whole."""
     for name in ("unet", "unet_transposed", "unet3d", "stem", "various"):
         _, graph = captured(f"spatial.py:{name}")
-        program = lowered(ROWS, graph)
+        program = program_of_text(ROWS, graph)
         ops = {i.operator: i for f in program.functions for s in f.sections for i in s.body if isinstance(i, OpPart)}
         for operator in (o for o in graph.operators if any(d.window is not None for d in o.dims)):
             assert ops[operator.name].kernel.function == operator.row.windows.partition("(")[0], operator.name
@@ -118,7 +109,7 @@ def test_everything_that_reads_windows_is_split() -> None:
 def test_windows_of_several_axes_are_of_one_coordinate() -> None:
     for name in ("unet", "unet_transposed", "stem", "various", "wide"):
         _, graph = captured(f"spatial.py:{name}")
-        for op in (op for function in lowered(NESTED, graph).functions for op in function.operators()):
+        for op in (op for function in program_of_text(NESTED, graph).functions for op in function.operators()):
             assert {w.coordinate for w in op.kernel.windows} <= {Axis("node", ("gpu",))}
             if any(d.window is not None for d in graph.by_name[op.operator].dims):
                 assert op.kernel.windows, op.operator
@@ -161,7 +152,7 @@ def test_parts_narrower_than_the_kernel_reach_beyond_their_neighbours() -> None:
 def counts(name: str, text: str) -> dict[int, dict[str, int]]:
     """What each rank received in exchanges."""
     model, graph = captured(f"spatial.py:{name}")
-    finished = run_in_process(program_of(lowered(text, graph), model), TRAINING)
+    finished = run_in_process(program_of(program_of_text(text, graph), model), TRAINING)
     return {rank: count["exchange"] for rank, count in finished.counts.items()}
 
 
@@ -187,6 +178,6 @@ def test_an_index_in_time_beside_another_one_where_windows_are_is_refused(split:
 def test_each_device_loads_its_rows_and_their_neighbours() -> None:
     """And not the whole image, of which it would cut them out."""
     model, graph = captured("spatial.py:chain")
-    (entry,) = (e for role in program_of(lowered(NESTED, graph), model).table.roles for e in role.inputs)
+    (entry,) = (e for role in program_of(program_of_text(NESTED, graph), model).table.roles for e in role.inputs)
     (take,) = entry.takes
     assert take.axis == (("node", 2), ("gpu", 2)) and take.parts == (((0, 4),), ((2, 7),), ((5, 10),), ((8, 12),))

@@ -7,16 +7,13 @@ from ssdsl.compile import compile_resized, compile_source
 from ssdsl.ir.comm import AllToAll
 from ssdsl.ir.function import Conversion
 from ssdsl.ir.program import Program
-from ssdsl.lang.parse import parse
-from ssdsl.lower.lower import lower
-from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
 from ssdsl.runtime.options import Training
 from ssdsl.show.tables.communication import communications
 from ssdsl.text.source import Source
 from tests.prove.mutations import mutants
 from tests.prove.mutations.mutant import unshared
-from tests.verify.conftest import HERE, captured
+from tests.verify.conftest import HERE, captured, program_of_text
 
 MIXTURES = HERE.parent / "models" / "mixtures.py"
 PRODUCTS = "let products = model.routed_mm\n"
@@ -107,7 +104,7 @@ def text_of(plan: str) -> str:
 
 def compiled(model: str, plan: str) -> Program:
     _, graph = captured(f"{MIXTURES}:{model}")
-    return lower(interpret_all(parse(Source("plan.ssp", text_of(plan))), graph, {}, HERE)[0])
+    return program_of_text(text_of(plan), graph)
 
 
 def moved(program: Program) -> list[Conversion]:
@@ -221,7 +218,7 @@ def test_rows_do_not_go_where_those_of_another_router_go() -> None:
     """Two mixtures of one shape: the numbers of one fit the rows of the other in size alone."""
     _, graph = captured(f"{HERE.parent / 'ir' / 'models.py'}:two_routers")
     text = PRODUCTS + PLANS["over_data"] + "assign model to gpus\n"
-    program = lower(interpret_all(parse(Source("plan.ssp", text)), graph, {}, HERE)[0])
+    program = program_of_text(text, graph)
     assert len({i.also[0].value for i in moved(program)}) == 2
     found = [m for m in mutants(program, ("rows_by_other_experts",)) if "by nothing" not in m.where]
     assert len(found) >= 4

@@ -9,10 +9,7 @@ from bench.fuzz.trial import try_plan
 from ssdsl.compile import compile_evaluation, compile_source
 from ssdsl.ir.layout import Layout, Shard
 from ssdsl.ir.program import Program
-from ssdsl.lang.parse import parse
-from ssdsl.lower.lower import lower
 from ssdsl.model.load.model import Model
-from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
 from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
@@ -22,7 +19,7 @@ from ssdsl.runtime.step.flat_params import FlatWeights
 from ssdsl.runtime.step.weights import Weights
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
-from tests.verify.conftest import HERE, captured
+from tests.verify.conftest import HERE, captured, program_of_text
 
 GPT = "gpt:tiny,layers=2,hidden=32,heads=4,vocab=64"
 FFN = "split model by ffn into tp = [100, 27, 1]\n"
@@ -75,7 +72,7 @@ def test_numbers_are_those_of_one_device(text: str) -> None:
 
 def compiled(name: str) -> tuple[Model, Program]:
     model, graph = captured(GPT)
-    return model, lower(interpret_all(parse(Source("plan.ssp", PLANS[name])), graph, {}, HERE)[0])
+    return model, program_of_text(PLANS[name], graph)
 
 
 SHARES = {"c_fc.weight": (100, 27, 1), "wte.weight": (20, 4, 40), "c_attn.bias": (2, 1, 1)}
@@ -91,7 +88,7 @@ REFUSED = {
 def test_parts_that_do_not_line_up_are_refused(name: str) -> None:
     _, graph = captured(GPT)
     with pytest.raises(PlanError) as raised:
-        lower(interpret_all(parse(Source("plan.ssp", REFUSED[name])), graph, {}, HERE)[0])
+        program_of_text(REFUSED[name], graph)
     (found,) = raised.value.diagnostics
     assert found.code == "E0401"
 
@@ -100,7 +97,7 @@ def test_the_operator_that_does_not_allow_both_is_named() -> None:
     _, graph = captured(f"{HERE.parent / 'fuzz' / 'buffers.py'}:batch_norm_twice")
     text = f"mesh gpus(dp = 2)\nsplit model by batch into dp, m = [3, 1]\n{ALL}"
     with pytest.raises(PlanError) as raised:
-        lower(interpret_all(parse(Source("plan.ssp", text)), graph, {}, HERE)[0])
+        program_of_text(text, graph)
     (found,) = raised.value.diagnostics
     assert "`batch_norm` in module `norm`" in found.text(found.note) and "does not allow both" in found.text(found.note)
 

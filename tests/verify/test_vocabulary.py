@@ -7,9 +7,6 @@ from ssdsl.compile import compile_source
 from ssdsl.ir.comm import AllReduce
 from ssdsl.ir.function import Conversion, OpPart
 from ssdsl.ir.program import Program
-from ssdsl.lang.parse import parse
-from ssdsl.lower.lower import lower
-from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.runtime.options import Training
@@ -17,7 +14,7 @@ from ssdsl.text.source import Source
 from tests.models.vocabulary import BATCH, LOSSES, SEQ, VOCAB
 from tests.prove.mutations import mutants
 from tests.simulate.steps import step, traffic
-from tests.verify.conftest import HERE, TRAINING, captured
+from tests.verify.conftest import HERE, TRAINING, captured, program_of_text
 
 NAMES = [loss.__name__ for loss in LOSSES]
 PLANS = {
@@ -38,7 +35,7 @@ def tried(name: str, plan: str, optimizer: str = "sgd") -> Outcome:
 
 def compiled(name: str, plan: str) -> Program:
     _, graph = captured(f"vocabulary.py:{name}")
-    return lower(interpret_all(parse(Source("plan.ssp", PLANS[plan])), graph, {}, HERE)[0])
+    return program_of_text(PLANS[plan], graph)
 
 
 @pytest.mark.thinned(3)
