@@ -234,6 +234,8 @@ def attention(p: Probe) -> Results:
         F.softmax(w(2, 4, 6, 8), -1),
         F.softmax(w(4, 6), 0, dtype=torch.float64),
         F.log_softmax(w(4, 6), -1),
+        torch.ops.aten._log_softmax(w(4, 6), -1, False),
+        torch.ops.aten._softmax(w(4, 6), 0, False),
         F.softmin(w(2, 4, 6), 1),
     ]
 

@@ -24,7 +24,9 @@ def plan(*sizes: int) -> Plan:
     found = plan_of(graph_of(LINES, **SIZES), {"dp": 2}, {"batch": "dp 2, m 2"})
     for name, record in list(found.operators.items()):
         dp, m = record.indices
-        found = saying(found, name, indices=(dp, replace(m, at=parts_of(sizes) if sizes else None)))
+        found = saying(
+            found, name, indices=(dp, replace(m, digit=replace(m.digit, at=parts_of(sizes) if sizes else None)))
+        )
     return found
 
 

@@ -4,7 +4,7 @@ A position in a factor of a value is a mixed-radix number. A coordinate, of the 
 digits; the digits that are left free are runs of positions, outermost first. A factor of 16 with `dp` (stride 8, 2
 parts) and `m` (stride 2, 2 parts) fixed has two free runs: the digit of stride 4 and the lowest one.
 
->>> free_runs(16, 0, (Digit(0, 8, 2), Digit(0, 2, 2)))
+>>> free_runs(16, 0, (LocalDigit(0, 8, 2), LocalDigit(0, 2, 2)))
 (Run(factor=0, stride=4, count=2, most=None), Run(factor=0, stride=1, count=2, most=None))
 """
 
@@ -25,7 +25,7 @@ Runs = tuple[tuple[int, int], ...]  # (start, end) of positions
 Regions = tuple[Runs, ...]  # the runs of each part
 
 
-class Digit(Record):
+class LocalDigit(Record):
     """A digit of the position in a factor: position // stride % parts. With `at` the parts are these regions of the
     whole factor, which may be unequal, or overlap: there each part has the same of a value, and an addend of its
     gradient."""
@@ -45,28 +45,28 @@ class Digit(Record):
         return [n for axis in shape for n in axis][self.factor]
 
 
-def in_parts(factor: int, size: int, at: Regions) -> Digit | None:
+def in_parts(factor: int, size: int, at: Regions) -> LocalDigit | None:
     """The digit of parts that are these regions: a plain one if that is the same; None if each part is the whole
     factor.
 
     >>> in_parts(0, 4, (((0, 2),), ((2, 4),))), in_parts(0, 4, (((0, 4),), ((0, 4),)))
-    (Digit(factor=0, stride=2, parts=2, at=None), None)
+    (LocalDigit(factor=0, stride=2, parts=2, at=None), None)
     """
     if all(runs == ((0, size),) for runs in at):
         return None
     stride = size // len(at)
     if all(runs == ((k * stride, (k + 1) * stride),) for k, runs in enumerate(at)) and stride * len(at) == size:
-        return Digit(factor, stride, len(at))
-    return Digit(factor, 1, len(at), at)
+        return LocalDigit(factor, stride, len(at))
+    return LocalDigit(factor, 1, len(at), at)
 
 
-def on_axes(factor: int, size: int, at: Regions, counts: tuple[int, ...]) -> tuple[Digit | None, ...]:
+def on_axes(factor: int, size: int, at: Regions, counts: tuple[int, ...]) -> tuple[LocalDigit | None, ...]:
     """The digit of each axis, for parts that are these regions: one region for each device, the last axis innermost;
     `counts` are the axes' numbers of devices. An axis on which the regions do not depend has none. The others have
     plain digits if these say the same, else they share one digit.
 
     >>> on_axes(0, 4, (((0, 1),), ((1, 2),), ((2, 3),), ((3, 4),)), (2, 2))
-    (Digit(factor=0, stride=2, parts=2, at=None), Digit(factor=0, stride=1, parts=2, at=None))
+    (LocalDigit(factor=0, stride=2, parts=2, at=None), LocalDigit(factor=0, stride=1, parts=2, at=None))
     """
     devices = [*itertools.product(*map(range, counts))]
     of = dict(zip(devices, at, strict=True))
@@ -77,9 +77,9 @@ def on_axes(factor: int, size: int, at: Regions, counts: tuple[int, ...]) -> tup
     if len(cutting) < 2:
         digits = dict.fromkeys(cutting, in_parts(factor, size, regions))
     elif (strides := _strides(parts, size, counts, cutting)) is not None:
-        digits = {axis: Digit(factor, strides[axis], counts[axis]) for axis in cutting}
+        digits = {axis: LocalDigit(factor, strides[axis], counts[axis]) for axis in cutting}
     else:
-        digits = dict.fromkeys(cutting, Digit(factor, 1, len(regions), regions))
+        digits = dict.fromkeys(cutting, LocalDigit(factor, 1, len(regions), regions))
     return tuple(digits.get(axis) for axis in range(len(counts)))
 
 
@@ -140,25 +140,25 @@ class Local(Record):
     `partial` it is one addend of a sum; along all others it is the same. A digit that several axes fix together stands
     at each of them."""
 
-    digits: frozenset[tuple[Coordinate, Digit]] = frozenset()
+    digits: frozenset[tuple[Coordinate, LocalDigit]] = frozenset()
     partial: frozenset[Coordinate] = frozenset()
 
-    def digit(self, coordinate: Coordinate) -> Digit | None:
+    def digit(self, coordinate: Coordinate) -> LocalDigit | None:
         """The digit that a coordinate fixes."""
         return next((d for c, d in self.digits if c == coordinate), None)
 
-    def part(self, coordinate: Coordinate, rule: Rule) -> Digit:
+    def part(self, coordinate: Coordinate, rule: Rule) -> LocalDigit:
         """The digit that a coordinate fixes. Raises Wrong unless the tensor is one of several parts along it."""
         digit = self.digit(coordinate)
         if digit is None or coordinate in self.partial:
             raise Wrong(rule, f"parts along {coordinate.name}", self)
         return digit
 
-    def along(self, digit: Digit) -> frozenset[Coordinate]:
+    def along(self, digit: LocalDigit) -> frozenset[Coordinate]:
         """The coordinates that fix a digit."""
         return frozenset(c for c, d in self.digits if d == digit)
 
-    def fixing(self, coordinate: Coordinate, digit: Digit) -> "Local":
+    def fixing(self, coordinate: Coordinate, digit: LocalDigit) -> "Local":
         """The tensor with one more digit, fixed by a coordinate."""
         return Local(self.digits | {(coordinate, digit)}, self.partial)
 
@@ -174,7 +174,7 @@ class Local(Record):
         """The tensor with the sums along these coordinates taken."""
         return Local(self.digits, self.partial - set(coordinates))
 
-    def fixed(self) -> tuple[Digit, ...]:
+    def fixed(self) -> tuple[LocalDigit, ...]:
         """The digits without their coordinates."""
         return tuple(d for _, d in self.digits)
 
@@ -191,15 +191,15 @@ def of_type(type_: Type, axes: Axes) -> Local:
     one coordinate."""
     if len(type_.layout.places) != len(axes):
         raise Wrong(Rule.ANNOTATED, f"one place for each of {len(axes)} axes", type_.layout)
-    digits: list[tuple[Coordinate, Digit]] = []
+    digits: list[tuple[Coordinate, LocalDigit]] = []
     partial: list[Coordinate] = []
     for (name, _), place in zip(axes, type_.layout.places, strict=True):
         if isinstance(place, Shard):
-            digits.append((Axis(name), Digit(place.factor, place.digit.stride, place.digit.parts, place.digit.at)))
+            digits.append((Axis(name), LocalDigit(place.factor, place.digit.stride, place.digit.parts, place.digit.at)))
         elif place is PARTIAL:
             partial.append(Axis(name))
     for name, shard in type_.time:
-        digits.append((Time(name), Digit(shard.factor, shard.digit.stride, shard.digit.parts, shard.digit.at)))
+        digits.append((Time(name), LocalDigit(shard.factor, shard.digit.stride, shard.digit.parts, shard.digit.at)))
     partial += [Time(name) for name in type_.owed]
     if len({c for c, _ in digits}) != len(digits):
         raise Wrong(Rule.ANNOTATED, "one digit for each coordinate", digits)
@@ -208,10 +208,10 @@ def of_type(type_: Type, axes: Axes) -> Local:
     return local
 
 
-def fixed_by(local: Local, axes: Axes) -> tuple[tuple[Coordinate, Digit], ...]:
+def fixed_by(local: Local, axes: Axes) -> tuple[tuple[Coordinate, LocalDigit], ...]:
     """Each digit once, with the coordinate that fixes it. Axes that fix it together are one coordinate, in the mesh's
     order; raises Wrong unless such a digit has a region for each of their devices."""
-    found: list[tuple[Coordinate, Digit]] = []
+    found: list[tuple[Coordinate, LocalDigit]] = []
     for digit in {d for _, d in local.digits}:
         fixing = local.along(digit)
         names = [name for name, _ in axes if Axis(name) in fixing]
@@ -235,10 +235,10 @@ class Run(Record):
     most: int | None = None
 
 
-def free_runs(size: int, factor: int, fixed: Iterable[Digit]) -> tuple[Run, ...]:
+def free_runs(size: int, factor: int, fixed: Iterable[LocalDigit]) -> tuple[Run, ...]:
     """The free digits of a factor, outermost first. Raises Wrong if the fixed ones do not nest.
 
-    >>> free_runs(13, 0, (Digit(0, 1, 3, (((0, 5),), ((5, 9),), ((9, 13),))),))
+    >>> free_runs(13, 0, (LocalDigit(0, 1, 3, (((0, 5),), ((5, 9),), ((9, 13),))),))
     (Run(factor=0, stride=1, count=None, most=5),)
     """
     here = sorted((d for d in fixed if d.factor == factor), key=lambda d: -d.stride)
@@ -265,7 +265,7 @@ def free_runs(size: int, factor: int, fixed: Iterable[Digit]) -> tuple[Run, ...]
 
 
 @lru_cache(maxsize=65536)
-def free(shape: Factors, fixed: frozenset[Digit]) -> tuple[tuple[Run, ...], ...]:
+def free(shape: Factors, fixed: frozenset[LocalDigit]) -> tuple[tuple[Run, ...], ...]:
     """The free digits of a tensor, axis by axis. Raises Wrong if the fixed ones do not nest."""
     found = []
     factor = 0
@@ -305,15 +305,15 @@ def _product(counts: Iterable[int | None]) -> int | None:
 
 
 @lru_cache(maxsize=65536)
-def designated(shape: Factors, fixed: frozenset[Digit], place: Place) -> Digit:
+def designated(shape: Factors, fixed: frozenset[LocalDigit], place: Place) -> LocalDigit:
     """The digit that a cut takes out of (or puts into) a tensor in which the `fixed` ones are fixed already. Raises
     Wrong if the cut is no digit.
 
     >>> fused = ((3, 4, 64),)                                    # GPT-2's c_attn: qkv 3 . heads 4 . head_dim 64
     >>> designated(fused, frozenset(), Place(0, 3, 2))
-    Digit(factor=1, stride=2, parts=2, at=None)
-    >>> designated(((16,),), frozenset({Digit(0, 8, 2)}), Place(0, 1, 4))      # m within the part of one dp
-    Digit(factor=0, stride=2, parts=4, at=None)
+    LocalDigit(factor=1, stride=2, parts=2, at=None)
+    >>> designated(((16,),), frozenset({LocalDigit(0, 8, 2)}), Place(0, 1, 4))      # m within the part of one dp
+    LocalDigit(factor=0, stride=2, parts=4, at=None)
     """
     axes = free(shape, fixed)
     if not 0 <= place.dim < len(axes) or place.outer < 1 or place.count < 1:
@@ -336,8 +336,8 @@ def designated(shape: Factors, fixed: frozenset[Digit], place: Place) -> Digit:
             if any(p % inner for runs in place.at for ends in runs for p in ends):
                 break
             at = tuple(tuple((start // inner, end // inner) for start, end in runs) for runs in place.at)
-            return Digit(run.factor, 1, place.count, at)
+            return LocalDigit(run.factor, 1, place.count, at)
         if left % place.count:
             break
-        return Digit(run.factor, run.stride * (left // place.count), place.count)
+        return LocalDigit(run.factor, run.stride * (left // place.count), place.count)
     raise Wrong(Rule.CUT, "a digit of the local tensor", place)

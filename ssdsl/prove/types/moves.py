@@ -12,9 +12,9 @@ from functools import lru_cache
 from ssdsl.ir.comm import BoxPiece, Move
 from ssdsl.ir.value import Axis
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.types.local import Axes, Digit, Factors, Local, free_runs
+from ssdsl.prove.types.local import Axes, Factors, Local, LocalDigit, free_runs
 
-Held = tuple[tuple[Digit, int], ...]  # the fixed digits of a factor, with their values
+Held = tuple[tuple[LocalDigit, int], ...]  # the fixed digits of a factor, with their values
 
 
 @lru_cache(maxsize=4096)
@@ -111,9 +111,9 @@ def _check_same(
 def positions(size: int, fixed: Held, start: int, length: int) -> tuple[tuple[int, int], ...]:
     """The positions, in the whole factor, of a range of its free positions: as runs of (start, length).
 
-    >>> positions(16, ((Digit(0, 8, 2), 1),), 2, 4)               # the upper half, from its third
+    >>> positions(16, ((LocalDigit(0, 8, 2), 1),), 2, 4)               # the upper half, from its third
     ((10, 4),)
-    >>> positions(16, ((Digit(0, 2, 2), 1),), 2, 4)               # every second pair
+    >>> positions(16, ((LocalDigit(0, 2, 2), 1),), 2, 4)               # every second pair
     ((6, 2), (10, 2))
     """
     base = sum(d.stride * value for d, value in fixed)

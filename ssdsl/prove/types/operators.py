@@ -23,7 +23,7 @@ from ssdsl.model.graph import Operand, Operator, Ref
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.ops.rows import is_linear as registry_is_linear
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.types.local import Digit, Factors, Local, Regions, are_all, free, in_parts, on_axes
+from ssdsl.prove.types.local import Factors, Local, LocalDigit, Regions, are_all, free, in_parts, on_axes
 from ssdsl.prove.types.rows import AT_EXPERTS, in_both_orders
 from ssdsl.prove.types.windows import windows_of
 from ssdsl.record import Record, replace
@@ -157,13 +157,13 @@ class _Cut(Record):
 
     coordinate: Coordinate
     dim: int
-    digit: Digit
+    digit: LocalDigit
     windows: tuple[tuple[int, Regions], ...]
-    also: tuple[int, Digit] | None = None
+    also: tuple[int, LocalDigit] | None = None
     counts: tuple[int, ...] = ()
 
     @property
-    def digits(self) -> tuple[tuple[int, Digit], ...]:
+    def digits(self) -> tuple[tuple[int, LocalDigit], ...]:
         """The dimensions that are cut, each with its digit."""
         return ((self.dim, self.digit), *([] if self.also is None else [self.also]))
 
@@ -176,8 +176,8 @@ class _Cut(Record):
 def _cut(operator: Operator, split: Split, sizes: Mapping[str, int]) -> _Cut:
     if split.digit.at is not None and split.digit.stride != 1:
         raise Wrong(Rule.NEST, "parts of the whole dimension", split)
-    digit = Digit(0, split.digit.stride, split.digit.parts, split.digit.at)
-    also: tuple[int, Digit] | None = None
+    digit = LocalDigit(0, split.digit.stride, split.digit.parts, split.digit.at)
+    also: tuple[int, LocalDigit] | None = None
     if split.also is not None and operator.target in AT_EXPERTS:
         digit, other = in_both_orders(operator, split)
         also = split.also, other
@@ -265,7 +265,7 @@ def _is_summed(signature: _Signature, dim: int) -> bool:
 
 def _digits(
     signature: _Signature, cut: _Cut, axes: tuple[tuple[int, ...], ...]
-) -> Iterator[tuple[Coordinate, Digit | None]]:
+) -> Iterator[tuple[Coordinate, LocalDigit | None]]:
     """Yields each coordinate of a split, with the digit that it fixes in a tensor with these dimensions per axis: one
     of several axes together, or one of each."""
     digit = _digit(signature, cut, axes)
@@ -277,7 +277,7 @@ def _digits(
     yield from zip(cut.coordinates, on_axes(digit.factor, size, at, cut.counts), strict=True)
 
 
-def _digit(signature: _Signature, cut: _Cut, axes: tuple[tuple[int, ...], ...]) -> Digit | None:
+def _digit(signature: _Signature, cut: _Cut, axes: tuple[tuple[int, ...], ...]) -> LocalDigit | None:
     """The digit that a split fixes in a tensor with these dimensions per axis."""
     dims = [d for axis in axes for d in axis]
     if dims.count(cut.dim) > 1:

@@ -21,12 +21,12 @@ from ssdsl.ir.function import Conversion, Split
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.types.local import Digit, Local
+from ssdsl.prove.types.local import Local, LocalDigit
 
 AT_EXPERTS = {"ssdsl::dispatch": 1, "ssdsl::combine": 1, "ssdsl::count_rows": 0}  # with the operand of the experts
 
 
-def in_both_orders(operator: Operator, split: Split) -> tuple[Digit, Digit]:
+def in_both_orders(operator: Operator, split: Split) -> tuple[LocalDigit, LocalDigit]:
     """The digits of the two dimensions of a split, of which one numbers parts of the rows at the experts, and the other
     has the positions of the rows in their places.
 
@@ -44,12 +44,12 @@ def in_both_orders(operator: Operator, split: Split) -> tuple[Digit, Digit]:
     if places[: outer + 1] != (*kept[:outer], here) or rest:
         raise Wrong(Rule.TWO_SPLITS, "parts of the rows behind equal dimensions in both orders", split)
     if split.digit.at is not None:
-        of_rows, of_parts = Digit(0, 1, split.digit.parts, split.digit.at), Digit(0, 1, split.digit.parts)
+        of_rows, of_parts = LocalDigit(0, 1, split.digit.parts, split.digit.at), LocalDigit(0, 1, split.digit.parts)
         if {*of_rows.counts} != {each} or split.digit.parts != parts:
             raise Wrong(Rule.TWO_SPLITS, f"{parts} parts of {each} rows each", split)
     else:
         stride = split.digit.stride if split.dim == number else split.digit.stride // each
-        of_rows, of_parts = Digit(0, stride * each, split.digit.parts), Digit(0, stride, split.digit.parts)
+        of_rows, of_parts = LocalDigit(0, stride * each, split.digit.parts), LocalDigit(0, stride, split.digit.parts)
         if split.dim == here and of_rows.stride != split.digit.stride:
             raise Wrong(Rule.TWO_SPLITS, f"a digit of parts of {each} rows", split)
     return (of_parts, of_rows) if split.dim == number else (of_rows, of_parts)

@@ -9,7 +9,7 @@ from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, KeepFirst, N
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.value import Axis, Coordinate, Time, TimeIndex
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.types.local import Axes, Digit, Factors, Local, covered, designated, in_parts, largest, on_axes
+from ssdsl.prove.types.local import Axes, Factors, Local, LocalDigit, covered, designated, in_parts, largest, on_axes
 
 Over = tuple[Coordinate, ...]  # axes, or one index in time
 
@@ -136,7 +136,7 @@ def _exchanged(
 
 
 def _positions(
-    digits: list[Digit | None], counts: tuple[int, ...], device: tuple[int, ...], size: int
+    digits: list[LocalDigit | None], counts: tuple[int, ...], device: tuple[int, ...], size: int
 ) -> frozenset[int]:
     """The positions of a factor that a device has, given the digits of the axes and its numbers along them."""
     found, number = frozenset(range(size)), 0
@@ -150,7 +150,7 @@ def _positions(
     return found
 
 
-def _regions(place: Cut, parts: int, local: Local, shape: Factors) -> tuple[Digit, list[frozenset[int]]]:
+def _regions(place: Cut, parts: int, local: Local, shape: Factors) -> tuple[LocalDigit, list[frozenset[int]]]:
     """The digit of parts that are regions, and the positions of each part."""
     digit = designated(shape, frozenset(local.fixed()), place)
     if digit.at is None or digit.parts != parts:
@@ -190,7 +190,7 @@ def _must_be_same(local: Local, axis: Coordinate) -> None:
         raise Wrong(Rule.STEP, f"the same tensor along {axis.name}", local)
 
 
-def _cut_out(place: Cut, parts: int, local: Local, shape: Factors) -> Digit:
+def _cut_out(place: Cut, parts: int, local: Local, shape: Factors) -> LocalDigit:
     """The digit that a cut takes out of a local tensor, one value for each device."""
     digit = designated(shape, frozenset(local.fixed()), place)
     if digit.parts != parts:
@@ -200,7 +200,7 @@ def _cut_out(place: Cut, parts: int, local: Local, shape: Factors) -> Digit:
     return digit
 
 
-def _is_there(digit: Digit, without: Local, shape: Factors, place: Cut) -> None:
+def _is_there(digit: LocalDigit, without: Local, shape: Factors, place: Cut) -> None:
     """Raises Wrong unless `place` is the place of the digit in `without`, the tensor in which it is not fixed."""
     found = designated(shape, frozenset(without.fixed()), place)
     if found != digit:

@@ -132,7 +132,7 @@ def kept(
 
 def by_table(operator: Operator, graph: Graph, cuts: tuple[Split, ...] = ()) -> Account:
     """What the table says of a call, or of a part of it; an output that is a view of an input is that input."""
-    sizes = [d.size // math.prod(c.parts for c in cuts if c.dim == i) for i, d in enumerate(operator.dims)]
+    sizes = [d.size // math.prod(c.digit.parts for c in cuts if c.dim == i) for i, d in enumerate(operator.dims)]
     found = saved(operator, graph, sizes)
     views = aliases(operator, graph.storages)
     values = {views.get(v, v) for v in found.values(operator)}

@@ -21,7 +21,7 @@ from ssdsl.prove.functions.backward import backward
 from ssdsl.prove.functions.flow import Flow
 from ssdsl.prove.functions.forward import forward
 from ssdsl.prove.functions.prologues import prologues
-from ssdsl.prove.types.local import Digit, Local
+from ssdsl.prove.types.local import Local, LocalDigit
 from ssdsl.record import replace
 from tests.lower.by_hand import graph_of, plan_of
 
@@ -127,7 +127,7 @@ def in_time(found: Program, kind: type[Step]) -> list[Conversion]:
 def test_a_gradient_has_the_digits_of_its_value() -> None:
     found, rules = gradients(split())
     assert not rules
-    assert found[Name("r")] == Local(frozenset({(TP, Digit(1, 2, 2))})) and found[Name("y", 1)] == Local()
+    assert found[Name("r")] == Local(frozenset({(TP, LocalDigit(1, 2, 2))})) and found[Name("y", 1)] == Local()
 
 
 def test_an_operand_without_the_split_dimension_gets_an_addend() -> None:

@@ -97,7 +97,7 @@ def _keys_around_back(operator: Operator, parts: int) -> tuple[Collective, ...]:
 
 
 WORDS = "query key value attn_mask is_causal scale regions group"
-OVER = "self dim group dtype"
+OVER, WITHOUT_DTYPE = "self dim group dtype", "self dim group None"
 KEYS = PartKernel(
     axis=("key", -2),
     call=call_of("attention_keys", WORDS),
@@ -137,4 +137,7 @@ OPS = (
     ),
     Op("aten::softmax", softmax, kernel=PartKernel(("self", "dim"), call_of("softmax_parts", OVER)), text=".softmax"),
     Op("aten::log_softmax", softmax, kernel=PartKernel(("self", "dim"), call_of("log_softmax_parts", OVER))),
+    # as a derivative that is taken within the forward has them
+    Op("aten::_softmax", softmax, kernel=PartKernel(("self", "dim"), call_of("softmax_parts", WITHOUT_DTYPE))),
+    Op("aten::_log_softmax", softmax, kernel=PartKernel(("self", "dim"), call_of("log_softmax_parts", WITHOUT_DTYPE))),
 )
