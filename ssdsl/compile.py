@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, get_args
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import Kernels, Program
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.lower.lower import After, lower
@@ -34,9 +34,15 @@ def make_plan(
     return interpret_all(parse(source), graph, overrides, folder)
 
 
-def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], cluster: Cluster | None = None) -> Compiled:
-    """The plan of a file and its program; raises PlanError."""
-    return compile_source(read_source(path), graph, overrides, path.parent, cluster)
+def compile_plan(
+    path: Path,
+    graph: Graph,
+    overrides: Mapping[str, int],
+    cluster: Cluster | None = None,
+    kernels: Kernels = Kernels.EAGER,
+) -> Compiled:
+    """The plan of a file and its program, whose operators run as `kernels` says; raises PlanError."""
+    return compile_source(read_source(path), graph, overrides, path.parent, cluster, kernels=kernels)
 
 
 def compile_source(
@@ -46,12 +52,13 @@ def compile_source(
     folder: Path | None,
     cluster: Cluster | None = None,
     after: After | None = None,
+    kernels: Kernels = Kernels.EAGER,
 ) -> Compiled:
     """As `compile_plan`, but from a text. `after` is called after each pass, with the pass's name and its result.
 
     The program is proved. Raises PlanError, also with the steps of the proof that fail.
     """
-    return Workspace(graph, cluster).compile(source, overrides, folder, after)
+    return Workspace(graph, cluster, kernels).compile(source, overrides, folder, after)
 
 
 def compile_resized(training: Compiled, graph: Graph, cluster: Cluster | None = None) -> Compiled:
@@ -89,7 +96,7 @@ def _carried(training: Compiled, graph: Graph, cluster: Cluster | None, *, train
         if tried is not None and plan.operators == tried.operators:
             continue
         try:
-            return lower(plan, cluster, held=held, trains=trains)
+            return lower(plan, cluster, held=held, trains=trains, kernels=training.program.kernels)
         except PlanError as error:
             tried, failed = plan, error
     assert failed is not None

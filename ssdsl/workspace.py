@@ -7,7 +7,7 @@ from pathlib import Path
 from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import Kernels, Program
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import After, Lowered, formed, lower, lowered_again, scheduled
 from ssdsl.lower.unread import unread
@@ -54,7 +54,7 @@ class Candidate(Record):
 
 @dataclass(slots=True)
 class Workspace:
-    """A model, and the cluster for whose links communication is chosen, if one is given.
+    """A model, the cluster for whose links communication is chosen, if one is given, and how operators run.
 
     It remembers parts of the last plan, which makes the next one faster and changes no answer: a new workspace gives
     the same.
@@ -62,6 +62,7 @@ class Workspace:
 
     graph: Graph
     cluster: Cluster | None = None
+    kernels: Kernels = Kernels.EAGER
     _model: ModelIndex | None = field(default=None, repr=False)
     _last: Lowered | None = field(default=None, repr=False)
     _proof: tuple[object, Proof] | None = field(default=None, repr=False)  # of the last that was proved
@@ -125,7 +126,7 @@ class Workspace:
     def _lowered(self, plan: Plan, after: After | None) -> Lowered:
         found = None if self._last is None or after is not None else lowered_again(self._last, plan)
         if found is None:
-            before = formed(plan, self.cluster, after)
+            before = formed(plan, self.cluster, after, kernels=self.kernels)
             found = Lowered(plan, before, scheduled(before, after), object())
         self._last = found
         return found
@@ -134,4 +135,4 @@ class Workspace:
         try:
             return require_proof(lowered.program)
         except PlanError:  # the places of its statements may be those of an earlier text
-            return require_proof(lower(lowered.plan, self.cluster))
+            return require_proof(lower(lowered.plan, self.cluster, kernels=self.kernels))

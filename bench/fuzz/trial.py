@@ -12,6 +12,7 @@ from zlib import crc32
 from bench.fuzz.models import Recipe
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
+from ssdsl.ir.program import Kernels
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.model.checks.check_capture import check_capture
@@ -90,14 +91,28 @@ def try_case(case: Case) -> Outcome:
     except Exception as error:
         return Outcome("capture", error_sign(error), trace(error))
     training = Training(case.steps, optimizer=case.optimizer, lr=0.02)
-    return try_plan(model, graph, case.plan_text, training, SLOW if crc32(case.plan_text.encode()) % 2 else None)
+    cluster, kernels = ways_of(case.plan_text)
+    return try_plan(model, graph, case.plan_text, training, cluster, kernels)
 
 
-def try_plan(model: Model, graph: Graph, plan_text: str, training: Training, cluster: Cluster | None = None) -> Outcome:
+def ways_of(plan_text: str) -> tuple[Cluster | None, Kernels]:
+    """The cluster and the kernels that a plan is tried with: every other plan one, every third the other."""
+    number = crc32(plan_text.encode())
+    return SLOW if number % 2 else None, Kernels.EAGER if number % 3 else Kernels.COMPILED
+
+
+def try_plan(
+    model: Model,
+    graph: Graph,
+    plan_text: str,
+    training: Training,
+    cluster: Cluster | None = None,
+    kernels: Kernels = Kernels.EAGER,
+) -> Outcome:
     """What becomes of a plan's text on a captured model, with the communication that is best on a cluster."""
     try:
         plan, _ = interpret_all(parse(Source("plan.ssp", plan_text)), graph, {}, FOLDER)
-        lowered = lower(plan, cluster)
+        lowered = lower(plan, cluster, kernels=kernels)
         program, failures = program_of(lowered, model), prove(lowered).failures
     except PlanError as error:
         return Outcome("refused", error.diagnostics[0].code, str(error))

@@ -103,6 +103,10 @@ Meta = Annotated[
     typer.Option("--meta", help="Build the model without the numbers of its weights: each process makes its part."),
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed for weights, batches and dropout.")]
+Kernels = Annotated[
+    Literal["eager", "compiled"],
+    typer.Option("--kernels", help="Each operator as a kernel of its own, or kernels that torch.compile makes of many."),
+]
 WithGenerator = Annotated[
     Literal["hash", "philox"],
     typer.Option("--generator", help="The generator of random numbers: a fast hash, or Philox4x32-10."),

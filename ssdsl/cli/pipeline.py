@@ -131,13 +131,20 @@ def planned(loaded: LoadedPlan, overrides: Mapping[str, int]) -> "Plan":
 
 
 def compiled(
-    loaded: LoadedPlan, overrides: Mapping[str, int], after: "After | None" = None, cluster: "Cluster | None" = None
+    loaded: LoadedPlan,
+    overrides: Mapping[str, int],
+    after: "After | None" = None,
+    cluster: "Cluster | None" = None,
+    kernels: str = "eager",
 ) -> "Compiled":
-    """The plan with its program, for a cluster if one is given; shows its warnings."""
+    """The plan with its program, for a cluster if one is given, whose operators run as `kernels` says; shows its
+    warnings."""
     from ssdsl.compile import compile_source
+    from ssdsl.ir.program import Kernels
 
+    folder, how = loaded.path.parent, Kernels(kernels)
     with working("compiling"):
-        result = compile_source(loaded.source, loaded.graph, overrides, loaded.path.parent, cluster, after)
+        result = compile_source(loaded.source, loaded.graph, overrides, folder, cluster, after, how)
     show_diagnostics(result.warnings)
     return result
 

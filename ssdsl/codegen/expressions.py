@@ -97,14 +97,16 @@ def _named(operator: Operator, args: Arguments, kwargs: Mapping[str, str]) -> di
 
 def _operands(operator: Operator, op: OpPart, reads: Sequence[str], group: GroupName) -> Iterator[str]:
     """The operands' names. If the sum is split, only the first part adds an operand that is added `once`."""
-    space = tuple(name for c in op.first if isinstance(c, Axis) for name in c.names)
-    time = [c.name for c in op.first if isinstance(c, Time)]
     for operand, name in zip(operator.inputs, reads, strict=True):
-        if operand.once and time:
-            name = f"first_time({name}, {', '.join(time)})"
-        if operand.once and space:
-            name = f"first({name}, {group(space)})"
-        yield name
+        yield once_text(name, op.first, group) if operand.once else name
+
+
+def once_text(value: str, first: Sequence[Coordinate], group: GroupName) -> str:
+    """A value that only the first part along some coordinates adds."""
+    space = tuple(name for c in first if isinstance(c, Axis) for name in c.names)
+    if time := [c.name for c in first if isinstance(c, Time)]:
+        value = f"first_time({value}, {', '.join(time)})"
+    return f"first({value}, {group(space)})" if space else value
 
 
 def laid_out(reads: Sequence[str], orders: Sequence[Order]) -> list[str]:

@@ -11,7 +11,8 @@ from functools import cache, partial
 from ssdsl.codegen.body import Body
 from ssdsl.codegen.lifetimes import Lifetimes
 from ssdsl.codegen.python_words import quoted, quoted_tuple, tuple_of
-from ssdsl.codegen.scope import FileScope, SectionText, WeightTexts
+from ssdsl.codegen.run_text import add_run
+from ssdsl.codegen.scope import FileScope, RunText, SectionText, WeightTexts
 from ssdsl.ir.comm import AllReduce, Exchange
 from ssdsl.ir.function import (
     Backward,
@@ -20,6 +21,7 @@ from ssdsl.ir.function import (
     FunctionInput,
     FunctionOutput,
     Merge,
+    OpPart,
     Section,
     Write,
     reads_of,
@@ -40,7 +42,9 @@ def function_text(function: Function, scope: FileScope) -> str:
             names = section.names()
             _call(function, scope, body, number, names, section_text(function, number, names, scope, leaving, ends))
         else:
-            write(body, section, leaving()[number], partial(ends.inside, number))
+            runs = write(body, section, leaving()[number], partial(ends.inside, number), function, scope)
+            for run in runs:
+                scope.stand(function, run.name, "", run.lines)
         if number + 1 < len(function.sections):
             body.drop(ends.behind(number))
     scope.stand(function, scope.block(function.number), "", body.instructions)
@@ -77,7 +81,8 @@ def _call(
     if called.text not in scope.functions:
         scope.functions[called.text] = scope.names.unused(_layer_word(section.layer))
     name = scope.functions[called.text]
-    scope.stand(function, name, section.layer, {line: section.body[n] for line, n in called.lines.items()})
+    for within, lines in ((name, called.lines), *called.runs):
+        scope.stand(function, within, section.layer, {line: section.body[n] for line, n in lines.items()})
     given = (outer.read(names[n]) for n in called.outside)
     arguments = [*given, "weights", quoted(section.layer), *time_of(function)]
     if section.recompute:
@@ -171,7 +176,8 @@ def section_text(
 ) -> SectionText:
     """The text of a section of a function; adds the process groups that it uses to the scope. `names` are the
     section's; `leaving` gives, by section, the values that it makes for others."""
-    known, section = scope.common.sections, function.sections[number]
+    section = function.sections[number]
+    known = scope.sections if section.compiled else scope.common.sections
     key = None if section.kind is None else _key(function, section, names, scope)
     if (text := known.get(key)) is not None:
         for axes in text.groups:
@@ -207,7 +213,7 @@ def _written(
         return scope.group(axes)
 
     body = scope.body(function, section.layer, scope.words, group)
-    write(body, section, leaving, partial(ends.inside, number))
+    runs = write(body, section, leaving, partial(ends.inside, number), function, scope)
     values = [n for n in body.made if n in leaving]
     lines = [
         f"({', '.join([*body.outside.values(), 'weights', 'prefix', *time_of(function)])}):",
@@ -223,6 +229,7 @@ def _written(
         tuple(place[n] for n in values),
         {line: numbers[instr] for line, instr in body.instructions.items()},
         tuple(groups),
+        tuple((run.name, {line: numbers[op] for line, op in run.lines.items()}) for run in runs),
     )
 
 
@@ -231,11 +238,28 @@ def time_of(function: Function) -> list[str]:
     return [t.name for t in function.time] + [f"n_{t.name}" for t in function.time if t.sizes]
 
 
-def write(body: Body, section: Section, leaving: frozenset[Name], ended: Callable[[int], Iterable[Name]]) -> None:
-    """Adds the lines of a section to a body. After each line but the last, it deletes the names that are not read any
-    more: `ended` gives them by the number of the instruction."""
+def write(
+    body: Body,
+    section: Section,
+    leaving: frozenset[Name],
+    ended: Callable[[int], Iterable[Name]],
+    function: Function,
+    scope: FileScope,
+) -> list[RunText]:
+    """Adds the lines of a section to a body; returns its compiled runs. After each line but the last, it deletes the
+    names that are not read any more: `ended` gives them by the number of the instruction."""
     used = leaving | {n for instr in section.body for n in reads_of(instr)}
-    for number, instr in enumerate(section.body, start=1):
-        body.add(instr, used)
+    runs: list[RunText] = []
+    number = 0
+    while number < len(section.body):
+        start, number = number, number + 1
+        if (run := section.run_at(start)) is None:
+            body.add(section.body[start], used)
+        else:
+            _, number = run
+            rest = {n for k, i in enumerate(section.body) if not start <= k < number for n in reads_of(i)}
+            ops = [i for i in section.body[start:number] if isinstance(i, OpPart)]
+            runs.append(add_run(body, ops, leaving | rest, function, section.layer, scope))
         if number < len(section.body):
-            body.drop(n for n in ended(number - 1) if n in used)
+            body.drop(n for k in range(start, number) for n in ended(k) if n in used)
+    return runs

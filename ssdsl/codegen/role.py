@@ -19,6 +19,7 @@ def role_text(scope: FileScope) -> str:
     """The Python file of a role; adds the groups that it uses to the scope."""
     blocks = [function_text(f, scope) for f in scope.blocks]
     parts = [constants_text(scope), prepare_text(scope)]
+    parts += [f"@compiled\ndef {name}{text}" for text, name in scope.runs.items()]
     parts += [f"def {name}{text}" for text, name in scope.functions.items()]
     parts += blocks
     step = step_text(scope)  # it calls methods only, so it needs no imports
@@ -26,7 +27,8 @@ def role_text(scope: FileScope) -> str:
 
 
 def _head(scope: FileScope, code: str) -> str:
-    called = {*re.findall(r"\b(\w+)\(", code), *(["group"] if scope.groups else [])}
+    called = {*re.findall(r"\b(\w+)\(", code)}
+    called |= {*(["group"] if scope.groups else []), *(["compiled"] if scope.runs else [])}
     used = [name for name in NAMES if name in called]
     mesh = scope.role.submesh.mesh.name
     what = "in a training step" if scope.program.trains else "in an evaluation"

@@ -20,15 +20,24 @@ from ssdsl.record import Record
 from ssdsl.runtime import NAMES
 
 
+class RunText(Record):
+    """A compiled run as a function of the file: its name, and the operator in each of its lines."""
+
+    name: str
+    lines: dict[str, OpPart]
+
+
 class SectionText(Record):
     """A section as a function: the `text` behind its name. Its parameters (`outside`) and results (`values`) are
-    positions among the names of the section; `lines` has the number of the instruction in each line."""
+    positions among the names of the section; `lines` has the number of the instruction in each line, `runs` the same
+    for the functions of its compiled runs, by their names."""
 
     text: str
     outside: tuple[int, ...]
     values: tuple[int, ...]
     lines: dict[str, int]
     groups: tuple[tuple[str, ...], ...]
+    runs: tuple[tuple[str, dict[str, int]], ...] = ()
 
 
 @dataclass
@@ -60,13 +69,16 @@ class Common:
 
 @dataclass
 class FileScope:
-    """The names of the file; `groups` and `functions` grow as its text is written. No function may use `words`."""
+    """The names of the file; `groups`, `functions` and `runs` grow as its text is written. `sections` are the texts of
+    those with compiled runs, whose names are the file's. No function may use `words`."""
 
     common: Common
     role: Role
     names: Identifiers = field(default_factory=lambda: Identifiers((*NAMES, *RESERVED, "c")))  # `prepare` has a `c`
     groups: dict[tuple[str, ...], str] = field(default_factory=dict)
     functions: dict[str, str] = field(default_factory=dict)  # text behind the name -> name
+    runs: dict[str, str] = field(default_factory=dict)  # the same
+    sections: dict[Hashable, SectionText] = field(default_factory=dict)
     stands: dict[tuple[int, Place], Instr] = field(default_factory=dict)  # by the number of the function, and the place
     words: Identifiers = field(init=False)
 
@@ -88,6 +100,12 @@ class FileScope:
     def stand(self, function: Function, name: str, layer: str, lines: Mapping[str, Instr]) -> None:
         """Notes the instructions in the lines of a Python function that a function calls for a layer."""
         self.stands.update({(function.number, (name, layer, line)): instr for line, instr in lines.items()})
+
+    def run(self, text: str, word: str) -> str:
+        """The name of the compiled function with this text behind its name; a new one is near to `word`."""
+        if text not in self.runs:
+            self.runs[text] = self.names.unused(word)
+        return self.runs[text]
 
     @property
     def places(self) -> dict[Place, Instr]:

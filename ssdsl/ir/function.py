@@ -237,6 +237,8 @@ class Section(Record):
     `again` are results of a recomputed section that are not kept for their readers' backward either: that runs the
     section again.
     `gathers` are the numbers of the flat parameters (ZeRO-3) that are gathered before it and dropped after it.
+    `compiled` are the runs of its instructions, [start, stop), that torch.compile makes kernels of: operators that need
+    nothing but tensors.
     Sections of one `kind` are equal but for names: a fact about one holds for another if the n-th of its `names()` is
     replaced by the n-th of the other's.
     """
@@ -247,10 +249,15 @@ class Section(Record):
     gathers: tuple[int, ...] = ()
     again: tuple[Name, ...] = ()
     kind: int | None = None
+    compiled: tuple[tuple[int, int], ...] = ()
 
     def names(self) -> tuple[Name, ...]:
         """The values that its instructions read and make, each once, in the order in which they appear."""
         return tuple(dict.fromkeys(n for i in self.body for n in (*reads_of(i), *(v.name for v in results_of(i)))))
+
+    def run_at(self, instr: int) -> tuple[int, int] | None:
+        """The compiled run that an instruction is in; None if it is in none."""
+        return next((run for run in self.compiled if run[0] <= instr < run[1]), None)
 
     def entering(self) -> tuple[Name, ...]:
         """The values that its instructions read and that none of them makes, each once, in order."""

@@ -144,6 +144,14 @@ class Role(Record):
         return (a for a in self.actions if isinstance(a, Compute))
 
 
+class Kernels(Enum):
+    """How operators run between communication: one kernel each, or in kernels that torch.compile makes of runs of
+    them."""
+
+    EAGER = "eager"
+    COMPILED = "compiled"
+
+
 class Members(dict[Submesh, tuple[int, ...]]):
     """By submesh, the numbers of the roles on its devices; found at the first look-up."""
 
@@ -178,6 +186,7 @@ class Program(Record):
     If `trains` is false, it has no gradients and no update. Its parameters may then be those of the program that trains
     the same weights, and include some that it does not read. So may those of one of several losses: `unreached` are the
     weights that other losses train, and whose gradients of this one are zero; its update leaves them as they are.
+    `kernels` says how operators run, never what they compute.
     """
 
     plan: Plan
@@ -192,6 +201,7 @@ class Program(Record):
     results: tuple[Result, ...] = ()
     trains: bool = True
     unreached: frozenset[str] = frozenset()
+    kernels: Kernels = Kernels.EAGER
 
     @property
     def graph(self) -> Graph:

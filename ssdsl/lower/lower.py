@@ -10,17 +10,19 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import Kernels, Program
 from ssdsl.ir.references import check_references
 from ssdsl.lower.check_stages import check_formed, check_typed
 from ssdsl.lower.conversions.assemble import assemble
 from ssdsl.lower.conversions.convert import convert_values, find_needs
 from ssdsl.lower.conversions.prologue import form_prologues
+from ssdsl.lower.functions.compiled_runs import compiled_runs
 from ssdsl.lower.functions.drop_results import drop_results
 from ssdsl.lower.functions.form_functions import form_functions, join_readers
 from ssdsl.lower.functions.form_sections import form_sections
 from ssdsl.lower.functions.gather_again import gather_again
 from ssdsl.lower.functions.number_kinds import number_kinds
+from ssdsl.lower.functions.overwrite import overwrite
 from ssdsl.lower.operators.partial_sums import propagate_partial, sink_grad_reductions
 from ssdsl.lower.operators.place_operators import place_operators
 from ssdsl.lower.operators.shard_operators import shard_operators
@@ -56,6 +58,8 @@ PASSES: tuple[Pass, ...] = (
     form_prologues,
     assemble,
     form_sections,
+    compiled_runs,
+    overwrite,
     flatten_params,
     gather_weights,
     gather_again,
@@ -79,25 +83,31 @@ def lower(
     after: After | None = None,
     held: Held = Held(),
     trains: bool = True,
+    kernels: Kernels = Kernels.EAGER,
 ) -> Program:
     """The program of a plan, with the communication that is cheapest on a cluster. `after` is called with the name and
     result of each rule of the rewriting, then of each pass. `held` are the parameters of the program that trains these
     weights: this program uses them as they are laid out there. A program that does not train (`trains`) is the forward
-    alone.
+    alone. `kernels` says how operators run.
 
     Raises PlanError: unequal parts cut again, statistics split in time, state that cannot be sharded, an order that is
     a cycle, more devices than the cluster has, a weight on devices on which it is not held.
     """
-    return scheduled(formed(plan, cluster, after, held, trains), after)
+    return scheduled(formed(plan, cluster, after, held, trains, kernels), after)
 
 
 def formed(
-    plan: Plan, cluster: Cluster | None = None, after: After | None = None, held: Held = Held(), trains: bool = True
+    plan: Plan,
+    cluster: Cluster | None = None,
+    after: After | None = None,
+    held: Held = Held(),
+    trains: bool = True,
+    kernels: Kernels = Kernels.EAGER,
 ) -> Formed:
     """A plan's functions with their communication, before their tasks are ordered."""
     if cluster is not None:
         cluster.check_size(plan.devices, plan.meshes[-1].span)
-    planned = Planned(plan, cluster, held, trains)
+    planned = Planned(plan, cluster, held, trains, kernels)
     of_rule = None if after is None else lambda name, plan: after(name, replace(planned, plan=plan))
     return _run_passes(FORMING, replace(planned, plan=rewrite(plan, of_rule)), Formed, after)
 

@@ -34,7 +34,7 @@ from ssdsl.ir.function import Carried, Function, Kernel, OpSplit, Prologue, Spli
 from ssdsl.ir.layout import Layout, Shape, Submesh
 from ssdsl.ir.param import FlatParam, Param
 from ssdsl.ir.place import Place, place_of
-from ssdsl.ir.program import At, Compute, Loss, Program, Result, Role
+from ssdsl.ir.program import At, Compute, Kernels, Loss, Program, Result, Role
 from ssdsl.ir.value import Coordinate, Name, Size, TimeIndex, Type
 from ssdsl.lower.asks import Ask, Converted
 from ssdsl.model.graph import Graph, Operator
@@ -62,12 +62,13 @@ class Held(Record):
 class Planned(Record):
     """A rewritten plan. Parameters `held` by a program that has the weights already stay as they are. If `trains` is
     false, nothing has a gradient and no weight changes. Communication is chosen for the links of the `cluster`, by
-    default for processes of one machine."""
+    default for processes of one machine. `kernels` says how operators run."""
 
     plan: Plan
     cluster: Cluster | None = None
     held: Held = Held()
     trains: bool = True
+    kernels: Kernels = Kernels.EAGER
     _links: dict[Place, MeshLinks] = field(default_factory=dict)
     _rings: dict[tuple[Place, tuple[str, ...]], Link] = field(default_factory=dict)
 
@@ -274,4 +275,5 @@ class Scheduled(Formed, kw_only=True):
             self.results,
             self.trains,
             self.unreached,
+            self.kernels,
         )

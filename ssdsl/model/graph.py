@@ -305,6 +305,16 @@ class Graph:
         return self._following(Origin.WEIGHT, Origin.BUFFER, Origin.CONSTANT)
 
     @cached_property
+    def ragged(self) -> frozenset[str]:
+        """The values with as many rows as the data says: rows that are sorted by experts."""
+        found = set[str]()
+        for operator in self.operators:
+            follows = any(o.value in found for o in operator.inputs)
+            if follows if operator.row.ragged is None else operator.row.ragged:
+                found.update([o.value for o in operator.outputs])
+        return frozenset(found)
+
+    @cached_property
     def repeated(self) -> frozenset[str]:
         """The computing operators that no input, weight or buffer reaches: those that repeat a constant, such as a mask
         for every sample, and those that follow from these alone."""

@@ -51,6 +51,7 @@ def compile_(
     generator: options.WithGenerator = "hash",
     cluster: options.ForCluster = None,
     precision: options.WithPrecision = None,
+    kernels: options.Kernels = "eager",
     meta: options.Meta = False,
 ) -> None:
     """Write a plan's program into a folder: readable Python that runs with torchrun and torch alone."""
@@ -61,7 +62,7 @@ def compile_(
     overrides = settings(set_)
     chosen = named_cluster(cluster)
     loaded = load(plan, model, seed, generator, meta, precision, trains=True)
-    program = compiled(loaded, overrides, _printer(print_after or []), chosen)
+    program = compiled(loaded, overrides, _printer(print_after or []), chosen, kernels)
     if out is None:
         return
     put(loaded, program, out, output or (), chosen)

@@ -62,6 +62,7 @@ def run(
     clip: options.Clip = None,
     accumulate: options.Accumulate = 1,
     precision: options.WithPrecision = None,
+    kernels: options.Kernels = "eager",
     eval_data: options.EvalData = None,
     eval_every: options.EvalEvery = None,
     save: options.Save = None,
@@ -99,7 +100,7 @@ def run(
     nodes = chosen_nodes(nnodes, node_rank, rdzv_endpoint)
     loaded = load(plan, model, seed, generator, meta, precision, trains=True)
     chosen = named_cluster(cluster)
-    program = compiled(loaded, overrides, cluster=chosen)
+    program = compiled(loaded, overrides, cluster=chosen, kernels=kernels)
     from ssdsl.run.checkpoints.convert import wrong_checkpoints
     from ssdsl.run.checkpoints.errors import CheckpointsOfEarlierRun
     from ssdsl.run.data import check_data, check_eval_data

@@ -23,6 +23,7 @@ def verify(
     backend: options.WithBackend = None,
     optimizer: options.WithOptimizer = "sgd",
     lr: options.LearningRate = 0.1,
+    kernels: options.Kernels = "eager",
     processes: options.Processes = None,
     timeout: options.Timeout = 600.0,
     out: options.Out = None,
@@ -35,7 +36,7 @@ def verify(
     """
     overrides = settings(set_)
     loaded = load(plan, model, seed, generator, meta, trains=True)
-    program = compiled(loaded, overrides, cluster=named_cluster(cluster))
+    program = compiled(loaded, overrides, cluster=named_cluster(cluster), kernels=kernels)
     from ssdsl.run.verify.verify import compared_steps, difference, nothing_compared
     from ssdsl.run.verify.verify import verify as compare
     from ssdsl.runtime.options import Training

@@ -1,4 +1,4 @@
-"""Divides functions into sections; says which steps may work in place, and which gradients backward leaves for later.
+"""Divides functions into sections; says which gradients backward leaves for later.
 
 A section is a run of operators of one layer that are recomputed together, or not at all. It becomes one function of the
 generated code; if it is recomputed, the runtime checkpoints that function. Operators of one checkpoint are one section
@@ -8,7 +8,6 @@ also with others between, if these do not read its results: of `silu(gate(x)) * 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ssdsl.ir.comm import AllReduce
 from ssdsl.ir.function import (
     Backward,
     Conversion,
@@ -21,13 +20,11 @@ from ssdsl.ir.function import (
     reads_of,
     results_of,
 )
-from ssdsl.ir.uses import InstrPlace
 from ssdsl.ir.value import Name
 from ssdsl.lower.functions.own_statistics import with_own_statistics
 from ssdsl.lower.stages import Assembled
 from ssdsl.model.dims.layers import layers_by_path
 from ssdsl.model.graph import Graph
-from ssdsl.model.memory.observed import OWN_CALL, overwritable
 from ssdsl.plan.plan import Mark, Plan
 from ssdsl.record import Record, replace
 
@@ -61,21 +58,16 @@ def form_sections(lowering: Assembled) -> Assembled:
 def _formed(function: Function, facts: _Facts) -> Function:
     function = with_own_statistics(function, facts.graph, facts.plan)
     sides, before, wgrad_only = _sides(function, facts)
-    function = replace(function, sections=_sections(function, facts, before))
-    overwrites = _overwrites(function, facts)
-    finished = [replace(s, body=tuple([_finished(i, sides, overwrites) for i in s.body])) for s in function.sections]
+    sections = tuple(
+        replace(s, body=tuple([_with_sides(i, sides) for i in s.body])) for s in _sections(function, facts, before)
+    )
     outputs = tuple(replace(o, wgrad_only=o.name in wgrad_only) for o in function.outputs)
-    return replace(function, sections=tuple(finished), outputs=outputs)
+    return replace(function, sections=sections, outputs=outputs)
 
 
-def _finished(instr: Instr, sides: dict[str, tuple[Side, ...]], overwrites: dict[Name, tuple[bool, bool]]) -> Instr:
-    match instr:
-        case OpPart() if instr.operator in sides:
-            return replace(instr, sides=sides[instr.operator])
-        case Conversion() if any(in_place := overwrites[instr.result.name]):
-            return replace(instr, in_place=in_place)
-        case _:
-            return instr
+def _with_sides(instr: Instr, sides: dict[str, tuple[Side, ...]]) -> Instr:
+    is_in_halves = isinstance(instr, OpPart) and instr.operator in sides
+    return replace(instr, sides=sides[instr.operator]) if is_in_halves else instr
 
 
 # -- sections ----------------------------------------------------------------------------------------------------------
@@ -170,42 +162,6 @@ def _leading_to(name: Name, conversions: dict[Name, Conversion]) -> tuple[list[N
     return [name, *(n for chain, _ in found for n in chain)], [n for _, ends in found for n in ends]
 
 
-# -- steps in place ----------------------------------------------------------------------------------------------------
-
-
-def _overwrites(function: Function, facts: _Facts) -> dict[Name, tuple[bool, bool]]:
-    """For each conversion, whether its first step may work in place on the value, and on its gradient. It may if
-    nothing else reads the tensor and autograd has not kept it. Inputs of a recomputed section are kept."""
-
-    def free(place: InstrPlace) -> tuple[frozenset[str], frozenset[str]]:
-        """The results of an instruction that may be overwritten, and the operands whose gradients may be."""
-        instr = function.at(place)
-        if not isinstance(instr, OpPart) or instr.kernel.function not in OWN_CALL:
-            return frozenset(), frozenset()
-        if not facts.graph.by_name[instr.operator].row.fresh:
-            return frozenset(), frozenset()
-        return overwritable(facts.graph.by_name[instr.operator])
-
-    found = {}
-    for number, section in enumerate(function.sections):
-        for instr in (i for i in section.body if isinstance(i, Conversion)):
-            source, name, uses = instr.source, instr.result.name, function.uses
-            maker, after = uses.makers.get(source), uses.readers.get(name, ())
-            found[name] = (
-                isinstance(next(iter(instr.forward), None), AllReduce)
-                and maker is not None
-                and source not in uses.outputs
-                and len(uses.readers[source]) == 1
-                and (maker.section == number or not section.recompute)
-                and source.value in free(maker)[0],
-                isinstance(next(iter(instr.backward), None), AllReduce)
-                and bool(after)
-                and name not in uses.outputs
-                and all(place.section == number and name.value in free(place)[1] for place in after),
-            )
-    return found
-
-
 # -- backward in halves ------------------------------------------------------------------------------------------------
 
 
@@ -215,23 +171,29 @@ def _sides(function: Function, facts: _Facts) -> tuple[dict[str, tuple[Side, ...
     weights alone. All empty where backward does not run in halves."""
     if function.backward not in (Backward.HALVES, Backward.DGRAD):
         return {}, frozenset(), frozenset()
-    variables = function.variables()
-    weight_side: set[Name] = {p.var.name for p in function.parameters}
-    weight_side |= {p.var.name for p in function.prepared if p.var.name.value in facts.alone}
+    variables, of_weights = function.variables(), weight_side(function, facts.alone)
     sides: dict[str, tuple[Side, ...]] = {}
     before = []
 
     def side(name: Name) -> Side:
         if variables[name].gradient is None:
             return Side.FIXED
-        return Side.WEIGHT if name in weight_side else Side.ACTIVATION
+        return Side.WEIGHT if name in of_weights else Side.ACTIVATION
 
-    for instr in function.body():
-        if all(r in weight_side for r in reads_of(instr)):
-            weight_side.update(v.name for v in results_of(instr))
-            if isinstance(instr, OpPart):
-                before.append(instr.operator)
-        elif isinstance(instr, OpPart) and Side.WEIGHT in (found := tuple(map(side, instr.reads))):
+    for instr in function.operators():
+        if of_weights.issuperset(instr.reads):
+            before.append(instr.operator)
+        elif Side.WEIGHT in (found := tuple(map(side, instr.reads))):
             sides[instr.operator] = found
     leaving = frozenset(o.name for o in function.outputs if o.name in variables and side(o.name) is Side.WEIGHT)
     return sides, frozenset(before), leaving
+
+
+def weight_side(function: Function, alone: frozenset[str]) -> frozenset[Name]:
+    """A function's weights, and the values that follow from weights alone; `alone` are the graph's."""
+    found = {p.var.name for p in function.parameters}
+    found |= {p.var.name for p in function.prepared if p.var.name.value in alone}
+    for instr in function.body():
+        if found.issuperset(reads_of(instr)):
+            found.update(v.name for v in results_of(instr))
+    return frozenset(found)

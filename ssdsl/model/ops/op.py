@@ -154,6 +154,8 @@ class Op(Record):
     - `chained`: two operators in one call; their backward makes a gradient between them as large as the first operand.
     - `contraction`: a sum of products; `projects`: one that applies weights to an activation.
     - `regroups`: only moves elements; `stops_gradient`: its results have no gradient.
+    - `compiles`: torch.compile can take it, as no size and no branch in it depends on numbers.
+    - `ragged`: whether its results have as many rows as the data says; by default they have if an operand has.
     - `mean`: the rows over which a `torch.autograd.Function` is a mean, so that it becomes a sum (`rewrite/means.py`):
       axes of tensors, `x.0 x.1`, or labels that count, `labels != -100`; or a function of the call, "" for no mean.
     - `instead`: what a model may call in its place, if nothing splits the operator.
@@ -183,6 +185,8 @@ class Op(Record):
     projects: bool = False
     regroups: bool = False
     stops_gradient: bool = False
+    compiles: bool = True
+    ragged: bool | None = None
     instead: str = ""
     text: Text | None = None
     module: str = ""

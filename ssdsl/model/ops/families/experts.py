@@ -59,6 +59,7 @@ OPS = (
         flops=_flops,
         projects=True,
         text="routed_mm",
+        compiles=False,
     ),
     # made by lowering of `routed_mm`; captured graphs never contain these
     Op(
@@ -69,8 +70,9 @@ OPS = (
         projects=True,
         saved="rows/weights weights/rows",
         text="expert_mm",
+        compiles=False,
     ),
-    Op("ssdsl::count_rows", all_whole, text="count_rows"),
-    Op("ssdsl::dispatch", all_whole, saved=places_saves, text="dispatch"),
-    Op("ssdsl::combine", all_whole, saved=places_saves, text="combine", fresh=True),
+    Op("ssdsl::count_rows", all_whole, text="count_rows", compiles=False),
+    Op("ssdsl::dispatch", all_whole, saved=places_saves, text="dispatch", compiles=False, ragged=True),
+    Op("ssdsl::combine", all_whole, saved=places_saves, text="combine", fresh=True, compiles=False, ragged=False),
 )
