@@ -1,14 +1,13 @@
 """Runs of operators that torch.compile makes kernels of.
 
-A role's file marks them with `@compiled`: functions of tensors alone, without communication. Each is compiled when it
-first runs, for the sizes that it is given, forward and backward together. It runs operator by operator, as it is
-written, where torch cannot compile it, in a step that is followed operator by operator (a clock, a search for NaN), and
-for more than `MANY` kinds of arguments.
+A role's file marks them with `@compiled`: functions of tensors alone, without communication. Each is compiled for the
+arguments that it is called with, forward and backward together. It runs operator by operator, as it is written, where
+torch cannot compile it; for more than `MANY` kinds of arguments; and in a step that is followed operator by operator (a
+clock, a search for NaN).
 """
 
-import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from typing import Any
 
@@ -19,14 +18,17 @@ from ..ranks.world import here
 
 MANY = 3  # graphs of a run: for instance for training, for a smaller last batch, and without gradients
 BACKEND = os.environ.get("SSDSL_COMPILER", "inductor")  # `aot_eager_decomp_partition` needs no C++ compiler
+LIMIT = 64  # of torch's own graphs of a run, which all ranks of a process share
 
 
 class CompiledRun:
-    """A function of tensors; `refused` says why it is not compiled, "" if it is."""
+    """A function of tensors and sizes. `is_compiled` says, by kind of arguments, whether they run compiled: a forward
+    that is recomputed must run as it ran before. `refused` says why some do not."""
 
     def __init__(self, run: Callable[..., Any]) -> None:
         self.run, self.refused = run, ""
-        self.kernel = _compiling(_Run(run))
+        self.kernel = _kernel(_Code(run))
+        self.is_compiled: dict[Hashable, bool] = {}
         here().runs.append(self)
 
     @property
@@ -35,41 +37,66 @@ class CompiledRun:
         return self.run.__name__
 
     def __call__(self, *args: Any) -> Any:
-        if self.refused or here().tracer is not None:
+        if here().tracer is not None:
             return self.run(*args)
+        kind = _kind(args)
+        if kind not in self.is_compiled:
+            return self._first(kind, args)
+        return self.run(*args) if not self.is_compiled[kind] else self._compiled(args)
+
+    def _first(self, kind: Hashable, args: tuple[Any, ...]) -> Any:
+        """The first call with arguments of a kind."""
+        if sum(self.is_compiled.values()) == MANY:
+            self.refused = f"it is called with more than {MANY} kinds of arguments"
+        else:
+            try:
+                result = self._compiled(args)
+            except FailOnRecompileLimitHit:
+                self.refused = f"it has more than {LIMIT} graphs"
+            except TorchDynamoException as error:
+                self.refused = str(error).strip().partition("\n")[0]
+            else:
+                self.is_compiled[kind] = True
+                return result
+        self.is_compiled[kind] = False
+        return self.run(*args)
+
+    def _compiled(self, args: tuple[Any, ...]) -> Any:
         try:
-            with torch._dynamo.config.patch(recompile_limit=MANY):  # type: ignore[attr-defined, no-untyped-call]
+            with torch._dynamo.config.patch(recompile_limit=LIMIT):  # type: ignore[attr-defined, no-untyped-call]
                 return self.kernel(*args)
-        except FailOnRecompileLimitHit:
-            self.refused = f"it was called for more than {MANY} kinds of arguments"
-        except TorchDynamoException as error:
-            self.refused = str(error).strip().partition("\n")[0]
+        except TorchDynamoException:
+            raise
         except (IndexError, RuntimeError):
             with torch.no_grad():
                 self.run(*args)  # raises the same, where a line of the role's file says which operator it is
             raise
-        return self.run(*args)
 
 
-class _Run:
+def _kind(args: tuple[Any, ...]) -> Hashable:
+    """What decides which graph a call needs: sizes, and which gradients."""
+    given = (((*a.shape,), a.requires_grad) if isinstance(a, torch.Tensor) else a for a in args)
+    return torch.is_grad_enabled(), *given
+
+
+class _Code:
     """A function, equal to others with the same code: they read nothing else that differs."""
 
     def __init__(self, run: Callable[..., Any]) -> None:
         self.run = run
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Run) and other.run.__code__ == self.run.__code__
+        return isinstance(other, _Code) and other.run.__code__ == self.run.__code__
 
     def __hash__(self) -> int:
         return hash(self.run.__code__)
 
 
 @lru_cache(maxsize=512)
-def _compiling(run: _Run) -> Callable[..., Any]:
+def _kernel(code: _Code) -> Callable[..., Any]:
     """The compiled function, one for all ranks of a process: torch keeps kernels by code, and names them in the module
-    that it compiled them for."""
-    logging.getLogger("torch._dynamo").setLevel(logging.ERROR)  # which run has too many graphs is told once, by us
-    return torch.compile(run.run, fullgraph=True, dynamic=False, backend=BACKEND)
+    that it first compiled them for."""
+    return torch.compile(code.run, fullgraph=True, dynamic=False, backend=BACKEND)
 
 
 def compiled(run: Callable[..., Any]) -> CompiledRun:

@@ -156,9 +156,7 @@ class _Reshard(torch.autograd.Function):
         site: Place,
     ) -> torch.Tensor:
         ctx.steps, ctx.world, ctx.site, ctx.gather = backward, world, site, None
-        y = _moved(x, forward, world, site)
-        if y is x and forward:
-            ctx.mark_dirty(x)
+        y = _moved(x.detach(), forward, world, site)  # a compiled run's result may be changed in this form only
         if again:
             ctx.gather = _Regathered(world.gathered.packed(x.detach()), forward, world, site)
             world.gathered.note(y, ctx.gather)
