@@ -105,7 +105,7 @@ Meta = Annotated[
 Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed for weights, batches and dropout.")]
 Kernels = Annotated[
     Literal["eager", "compiled"],
-    typer.Option("--kernels", help="Each operator as a kernel of its own, or kernels that torch.compile makes of many."),
+    typer.Option("--kernels", help="Each operator as a kernel of its own, or kernels that torch.compile makes."),
 ]
 WithGenerator = Annotated[
     Literal["hash", "philox"],

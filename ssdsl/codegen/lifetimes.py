@@ -31,7 +31,9 @@ class Lifetimes(Record):
             storages.setdefault(storage, {})[name] = maker.section
         # torch decides what backward keeps of a compiled run: a name must not keep more
         is_compiled = any(section.compiled for section in function.sections)
-        kept = {*(name for _, name in function.kept() if not is_compiled), *uses.outputs} - made_again(function, graph).keys()
+        kept = {*(name for _, name in function.kept() if not is_compiled), *uses.outputs} - made_again(
+            function, graph
+        ).keys()
         ends: dict[int, dict[int, list[dict[Name, int]]]] = {}
         for together in storages.values():
             if kept.isdisjoint(together):

@@ -55,12 +55,12 @@ def add_run(
     head = f"({', '.join(arguments)}):"
     end = f"    return {', '.join(body.made[n] for n in results) or '()'}"
     text = "\n".join([head, *(f"    {line}" for line in lines), end])
-    name = scope.run(text, _word(ops, layer, scope))
+    called = scope.run(text, _word(ops, layer, scope))
     places = dict(zip(body.instructions, ops, strict=True))
     targets = ", ".join(outer.make(n, body.made[n].rstrip("_0123456789") or "x") for n in results)
-    call = f"{name}({', '.join(arguments.values())})"
+    call = f"{called}({', '.join(arguments.values())})"
     outer.call(f"{targets} = {call}" if targets else call)
-    return RunText(name, places)
+    return RunText(called, places)
 
 
 def _without_first(op: OpPart, scope: FileScope) -> OpPart:

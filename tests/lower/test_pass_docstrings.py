@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ssdsl.ir.program import Kernels
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import PASSES, lower
 from ssdsl.lower.print_stage import stage_text
@@ -29,16 +30,28 @@ split model by batch into dp
 recompute model.gelu
 assign model to gpus
 """
+TENSOR = """\
+mesh gpus(tp = 2)
+split model by hidden into tp
+assign model to gpus
+"""
 STAGES = """\
 mesh gpus(pp = 2)
 let stage = balance(model, 2)
 split model by batch into m = 2
 assign stage[s] to gpus[pp = s] for s in 0..2
 """
+DATA = """\
+mesh gpus(dp = 2)
+split model by batch into dp
+assign model to gpus
+"""
 PLANS = {
     "form_functions": STAGES,
     "place_params": ZERO,
     "form_sections": RECOMPUTED,
+    "compiled_runs": DATA,
+    "overwrite": TENSOR,
     "flatten_params": ZERO,
     "gather_weights": ZERO,
     "drop_results": RECOMPUTED,
@@ -59,7 +72,8 @@ def changes(plan: str) -> dict[str, list[str]]:
         found[name] = [line for line in difflib.ndiff(before, now) if line.startswith(("- ", "+ "))]
         before[:] = now
 
-    lower(interpret_all(parse(Source("plan.ssp", plan)), captured(CHAIN)[1], {}, None)[0], after=after)
+    kernels = Kernels.COMPILED if plan == DATA else Kernels.EAGER
+    lower(interpret_all(parse(Source("plan.ssp", plan)), captured(CHAIN)[1], {}, None)[0], after=after, kernels=kernels)
     return found
 
 

@@ -57,6 +57,8 @@ def section_lines(section: Section, graph: Graph, axes: Axes) -> Iterator[str]:
     """Yields the lines of a section: its header, with the flat parameters that it gathers, and its instructions."""
     words = [f"section {section.layer}".rstrip(), "recompute" if section.recompute else ""]
     words.append(f"again {_names(section.again)}" if section.again else "")
+    runs = ", ".join(f"{start}..{stop}" for start, stop in section.compiled)
+    words.append(f"compiled {runs}" if runs else "")
     words.append(f"gathers {', '.join(f'flat{n}' for n in section.gathers)}" if section.gathers else "")
     yield " ".join(filter(None, words))
     yield from (f"  {line}" for line in body_lines(section.body, graph, axes, section.layer))

@@ -27,10 +27,10 @@ FEWEST = 2  # kernels: a run of one gains nothing, and its call takes longer
 def compiled_runs(lowering: Assembled) -> Assembled:
     """Sets `compiled` of sections, if kernels are to be compiled, and puts their instructions in order.
 
-    Of a layer under tensor parallelism:
+    Of layers between which nothing is sent:
 
         -   section
-        +   section compiled [0, 3) [5, 11)
+        +   section compiled 0..8
     """
     if lowering.kernels is Kernels.EAGER:
         return lowering

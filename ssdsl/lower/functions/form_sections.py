@@ -66,8 +66,9 @@ def _formed(function: Function, facts: _Facts) -> Function:
 
 
 def _with_sides(instr: Instr, sides: dict[str, tuple[Side, ...]]) -> Instr:
-    is_in_halves = isinstance(instr, OpPart) and instr.operator in sides
-    return replace(instr, sides=sides[instr.operator]) if is_in_halves else instr
+    if not isinstance(instr, OpPart) or instr.operator not in sides:
+        return instr
+    return replace(instr, sides=sides[instr.operator])
 
 
 # -- sections ----------------------------------------------------------------------------------------------------------

@@ -27,10 +27,10 @@ NONE = frozenset[str](), frozenset[str]()
 def overwrite(lowering: Assembled) -> Assembled:
     """Sets `in_place` of conversions.
 
-    Of a product whose addends are summed, and whose gradient is one of the addends of another sum:
+    Of a product with a split sum:
 
-        -   %x.1 = all_reduce(tp) %x
-        +   %x.1 = all_reduce_(tp) %x
+        -     %linear_2@1 = all_reduce<tp>(64) %linear_2 : f32[8, 8]
+        +     %linear_2@1 = all_reduce_<tp>(64) %linear_2 : f32[8, 8]
     """
     return replace(lowering, functions=tuple(_with_overwrites(f, lowering.graph) for f in lowering.functions))
 

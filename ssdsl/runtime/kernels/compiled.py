@@ -63,7 +63,7 @@ class CompiledRun:
 
     def _compiled(self, args: tuple[Any, ...]) -> Any:
         try:
-            with torch._dynamo.config.patch(recompile_limit=LIMIT):  # type: ignore[attr-defined, no-untyped-call]
+            with torch._dynamo.config.patch(recompile_limit=LIMIT):
                 return self.kernel(*args)
         except TorchDynamoException:
             raise
