@@ -29,11 +29,10 @@ class Lifetimes(Record):
             root = Name(places[name.value].root) if name.value in places else name
             storage = str(root if root in uses.makers and not name.version else name)
             storages.setdefault(storage, {})[name] = maker.section
-        # torch decides what backward keeps of a compiled run: a name must not keep more
-        is_compiled = any(section.compiled for section in function.sections)
-        kept = {*(name for _, name in function.kept() if not is_compiled), *uses.outputs} - made_again(
-            function, graph
-        ).keys()
+        kept = set(uses.outputs)
+        if not any(section.compiled for section in function.sections):  # else torch decides what backward keeps
+            kept.update(name for _, name in function.kept())
+        kept -= made_again(function, graph).keys()
         ends: dict[int, dict[int, list[dict[Name, int]]]] = {}
         for together in storages.values():
             if kept.isdisjoint(together):

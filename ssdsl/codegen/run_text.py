@@ -13,7 +13,7 @@ order, weights by the last word of their name. What differs between devices is a
 
 import re
 from collections.abc import Iterator, Sequence, Set
-from os.path import commonprefix
+from itertools import takewhile
 
 from ssdsl.codegen.body import Body
 from ssdsl.codegen.expressions import once_text
@@ -94,7 +94,7 @@ def _word(ops: Sequence[OpPart], layer: str, scope: FileScope) -> str:
     paths = [scope.program.graph.by_name[op.operator].path for op in ops]
     inside = [list(_words(path.removeprefix(layer))) for path in paths]
     outer = list(_words(module_of(layer)))
-    common = commonprefix(inside)
+    common = [words[0] for words in takewhile(lambda words: len({*words}) == 1, zip(*inside, strict=False))]
     named = [words for words in inside if words]
     if common or not named:
         return "_".join([*outer, *common]) or "model"

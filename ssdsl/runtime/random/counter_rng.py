@@ -70,6 +70,8 @@ def fill(
 def _chunks(rows: int, columns: int, device: torch.device) -> Iterator[tuple[slice, slice]]:
     """Rectangles of about as many elements as are drawn at once on such a device."""
     size = CHUNK if device.type == "cpu" else GPU_CHUNK
+    if torch.compiler.is_compiling():  # a kernel keeps no words
+        size = rows * columns
     wide = min(columns, size)
     high = max(1, size // wide)
     for column in range(0, columns, wide):
@@ -176,7 +178,7 @@ def _blocks(last: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     On a CPU, shared blocks are found by looking at the positions. A GPU would have to wait for that, so it computes one
     block per position.
     """
-    if last.device.type == "cpu":
+    if last.device.type == "cpu" and not torch.compiler.is_compiling():
         blocks, place = torch.unique(last >> 2, return_inverse=True)
     elif len(last) == size:
         blocks = torch.arange(-(-size // 4), device=last.device)
@@ -188,7 +190,9 @@ def _blocks(last: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _counts_up(words: torch.Tensor) -> bool:
-    return words.device.type == "cpu" and torch.equal(words, torch.arange(len(words)))
+    if words.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return torch.equal(words, torch.arange(len(words)))
 
 
 def philox(counter: Sequence[torch.Tensor], key: torch.Tensor) -> list[torch.Tensor]:
