@@ -9,7 +9,7 @@ from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.function import Function, OpPart
 from ssdsl.ir.param import FlatParam
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import Kernels, Program
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.operators.operand_types import local_dims
 from ssdsl.model.graph import ITEMSIZE, Operator, Origin
@@ -45,7 +45,8 @@ class ProgramIndex:
     @classmethod
     def on(cls, program: Program, cluster: Cluster, state: StatePrecision = MIXED) -> "ProgramIndex":
         """The index for devices of a cluster. On GPUs attention is one kernel in PyTorch, too."""
-        return cls(program, cluster.fuses, state, not cluster.shares_cores, cluster.overlap.products)
+        fuses = cluster.fuses or program.kernels is Kernels.COMPILED
+        return cls(program, fuses, state, not cluster.shares_cores, cluster.overlap.products)
 
     def __post_init__(self) -> None:
         self.fuses_attention |= self.fuses

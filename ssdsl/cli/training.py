@@ -85,6 +85,20 @@ def check_optimizer(asked: str) -> None:
         raise typer.BadParameter(str(error), param_hint="'--optimizer'") from None
 
 
+def check_kernels(kernels: str, device: str) -> None:
+    """Raises PlanError for compiled kernels where torch cannot compile."""
+    if kernels != "compiled" or device != "cpu":
+        return
+    from ssdsl.run.errors import NoCompiler
+    from ssdsl.runtime.errors import EngineError
+    from ssdsl.runtime.kernels.compiled import check_compiler
+
+    try:
+        check_compiler()
+    except EngineError as error:
+        raise PlanError(NoCompiler(None, error.reason, error.help)) from None
+
+
 def chosen_nodes(count: int, rank: int, endpoint: str | None) -> "Nodes":
     """The machines of the command line; this one is number `rank`. They meet at `endpoint`, HOST:PORT. Raises
     typer.BadParameter."""

@@ -1,12 +1,15 @@
 """`ssdsl.engine`: a plan and a model in the user's own training script, which torchrun starts on every rank."""
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from ssdsl.ir.program import Kernels
 from ssdsl.lang.shipped import plan_path
+from ssdsl.model.load.errors import NotCompiled
 from ssdsl.model.load.from_module import Inputs, model_of
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import Where
@@ -33,6 +36,7 @@ def engine(
     loss: Where | Sequence[str] = None,
     autocast: torch.dtype | None = None,
     precision: str | None = None,
+    kernels: str | None = None,
     load_later: bool = False,
     seed: int = 0,
     generator: Generator = "hash",
@@ -49,8 +53,10 @@ def engine(
     loss is in forward's result: a key, a position, or a function of result and batch; of several losses a dictionary of
     such by name, or the names of keys, of which `engine.step(batch, loss=...)` trains one. With `autocast`, forward and
     loss run under `torch.autocast` to this type. `precision` "bf16" or "fp16" converts the whole model to that type,
-    with master weights in float32. `seed` seeds the random numbers of training. A rank waits at most `timeout` seconds
-    for others.
+    with master weights in float32. `kernels` is "eager", each operator as a kernel of its own, or "compiled": kernels
+    that torch.compile makes of the operators between communication; None is "compiled" for a module on which
+    `torch.compile` was called, else "eager". `seed` seeds the random numbers of training. A rank waits at most
+    `timeout` seconds for others.
 
     Raises EngineError on all ranks, with the diagnostics.
     """
@@ -58,15 +64,40 @@ def engine(
     def programs(world: World) -> Live:
         with world.control.together(), blamed("the function that makes the model", "correct it"), rendered():
             _check_arguments(plan, params, autocast, precision, seed, generator)
+            module, is_compiled = _uncompiled(model)
+            how = _kernels(kernels, is_compiled)
             path = plan_path(os.fspath(plan))
             named = {n: n for n in loss} if isinstance(loss, list | tuple) else loss
             options: dict[str, Any] = {"loss": named, "autocast": autocast, "load_later": load_later}
-            made = model_of(model, example, axes, seed=seed, generator=generator, **options)
+            made = model_of(module, example, axes, seed=seed, generator=generator, **options)
         facts = {"plan": path.name, "params": dict(params or {}), "autocast": autocast, "precision": precision}
+        facts |= {"kernels": how.value}
         _compare(facts | {"seed": seed, "generator": generator} | _sizes(made), world.control)
-        return Live(path, replace(made, precision=precision), params or {}, world.control)
+        if how is Kernels.COMPILED:  # as the module would be
+            made = replace(made, remarks=tuple(r for r in made.remarks if not isinstance(r, NotCompiled)))
+        return Live(path, replace(made, precision=precision), params or {}, world.control, how)
 
     return begin(programs, device=device, backend=backend, seed=seed, timeout=timeout)
+
+
+def _uncompiled(model: Any) -> tuple[Any, bool]:
+    """The module behind `torch.compile(module)`, or the one that it was given, and whether torch was to compile it."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")  # takes seconds to load; such a module has loaded it
+    if dynamo is not None and isinstance(model, dynamo.OptimizedModule):
+        return model._orig_mod, True
+    return model, getattr(model, "_compiled_call_impl", None) is not None
+
+
+def _kernels(kernels: str | None, is_compiled: bool) -> Kernels:
+    """The kernels that are asked for. Raises EngineError for a word that names none, and where torch cannot compile."""
+    chosen = kernels if kernels is not None else "compiled" if is_compiled else "eager"
+    if chosen not in (k.value for k in Kernels):
+        raise EngineError(f"there are no kernels `{kernels}`", "they are 'eager' or 'compiled'")
+    if chosen == "compiled":
+        from ssdsl.runtime.kernels.compiled import check_compiler  # which loads torch's compiler
+
+        check_compiler()
+    return Kernels(chosen)
 
 
 def _check_arguments(plan: Any, params: Any, autocast: Any, precision: Any, seed: Any, generator: Any) -> None:

@@ -18,6 +18,17 @@ class ModelWithoutNumbers(Diagnostic):
     model: str
 
 
+class NoCompiler(Diagnostic):
+    """Compiled kernels of a CPU are C++ that torch compiles when a run begins; it looks for `g++` and `clang++`, or the
+    compiler that the environment variable CXX names."""
+
+    code = "E0517"
+    title = "{reason}"
+    help = "{change}"
+    reason: str
+    change: str
+
+
 class RankFailed(Diagnostic):
     """A process of the program failed, so the run was ended, and the other processes with it.
 

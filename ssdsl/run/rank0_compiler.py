@@ -12,6 +12,7 @@ import torch
 
 from ssdsl.codegen.write import program_files
 from ssdsl.compile import compile_evaluation, compile_resized, compile_source
+from ssdsl.ir.program import Kernels
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.model.capture.initial_state import constants_of, state_names
@@ -34,8 +35,15 @@ Tensors = dict[str, torch.Tensor]
 class Live:
     """Compiles on rank 0 the programs that the engine asks for. Called by all ranks alike."""
 
-    def __init__(self, path: Path, model: Model, params: Mapping[str, int], control: Control) -> None:
-        self.path, self.model, self.params, self.control = path, model, params, control
+    def __init__(
+        self,
+        path: Path,
+        model: Model,
+        params: Mapping[str, int],
+        control: Control,
+        kernels: Kernels = Kernels.EAGER,
+    ) -> None:
+        self.path, self.model, self.params, self.control, self.kernels = path, model, params, control, kernels
         self._constants: Tensors = {}
         self.training = self._program("", self._train)
         self.state = self._state()
@@ -74,7 +82,8 @@ class Live:
     def _train(self) -> Compiled:
         source = read_source(self.path)
         parse(source)  # reports a mistake in the plan's text before the model is captured
-        self._trains = compile_source(source, _captured(self.model), self.params, self.path.parent)
+        graph, folder = _captured(self.model), self.path.parent
+        self._trains = compile_source(source, graph, self.params, folder, kernels=self.kernels)
         for remark in self.model.remarks:
             print(render(remark), file=sys.stderr, flush=True)
         return self._trains

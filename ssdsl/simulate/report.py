@@ -58,7 +58,7 @@ class Report:
     the largest `compute_s + communication_s` of a device. `model_flops` counts the products of a step once,
     without recomputed or repeated work (`model/products.py`); `mfu` is the time that they take at the devices' peak, as
     a share of the step. `size` is the number of devices that the plan takes, those that run nothing among them.
-    `fuses`: runs of operators are one kernel, unlike in programs of `ssdsl run`.
+    `fuses`: runs of operators are one kernel, as with `--kernels compiled`.
     """
 
     title: str

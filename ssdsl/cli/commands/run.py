@@ -14,6 +14,7 @@ from ssdsl.cli.pictures import save_trace
 from ssdsl.cli.pipeline import compiled, evaluation, load, worded
 from ssdsl.cli.terminal import print_json, print_views, results, show_diagnostics, talk
 from ssdsl.cli.training import (
+    check_kernels,
     check_optimizer,
     chosen_nodes,
     compared,
@@ -97,6 +98,7 @@ def run(
     check_file(profile, FileMark.COSTS)
     check_file(trace, FileMark.TRACE)
     overrides = settings(set_)
+    check_kernels(kernels, device)
     nodes = chosen_nodes(nnodes, node_rank, rdzv_endpoint)
     loaded = load(plan, model, seed, generator, meta, precision, trains=True)
     chosen = named_cluster(cluster)

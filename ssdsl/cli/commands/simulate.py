@@ -31,6 +31,7 @@ def simulate(
     trace: Trace = None,
     html: Html = None,
     precision: options.WithPrecision = None,
+    kernels: options.Kernels = "eager",
     master_weights: options.Masters = True,
     fp32_grads: options.Fp32Grads = False,
     meta: options.Meta = False,
@@ -50,7 +51,7 @@ def simulate(
     overrides = settings(set_)
     chosen = chosen_cluster(cluster)
     loaded = load(plan, model, meta=meta, precision=precision)
-    program = compiled(loaded, overrides, cluster=compiled_for(chosen, costs))
+    program = compiled(loaded, overrides, cluster=compiled_for(chosen, costs), kernels=kernels)
     report = simulated(program, chosen, costs, state_of(master_weights, fp32_grads))
     from ssdsl.show.advice.by_line import by_line_view
     from ssdsl.show.tables.report import report_json, report_views

@@ -7,7 +7,7 @@ from ssdsl.cli.commands.clusters import named_cluster
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import compiled, load, working
 from ssdsl.cli.terminal import print_json, print_views, results, show_diagnostics
-from ssdsl.cli.training import compared, train, warn_of_losses, workplace
+from ssdsl.cli.training import check_kernels, compared, train, warn_of_losses, workplace
 
 
 def verify(
@@ -35,6 +35,7 @@ def verify(
     names the first tensor that differs, if one does.
     """
     overrides = settings(set_)
+    check_kernels(kernels, device)
     loaded = load(plan, model, seed, generator, meta, trains=True)
     program = compiled(loaded, overrides, cluster=named_cluster(cluster), kernels=kernels)
     from ssdsl.run.verify.verify import compared_steps, difference, nothing_compared

@@ -241,25 +241,22 @@ class BuiltWithNumbers(Diagnostic):
 class NotCompiled(Diagnostic):
     """A module is compiled by `torch.compile`, which has no effect on programs of ssdsl.
 
-    A plan cuts and places single operators. So ssdsl captures the module inside of the compiled one, and the program
-    runs its operators one by one; the numbers are the same. Simulated steps have these kernels, too. Weights and
-    modules have the names that they have without `torch.compile`, in plans, checkpoints and `engine.state`.
+    A plan cuts and places single operators. So ssdsl captures the module inside of the compiled one. Whether the
+    program's operators run one by one, or in kernels that torch.compile makes of them, is said by `--kernels`, also of
+    `simulate`; the numbers are the same. Weights and modules have the names that they have without `torch.compile`, in
+    plans, checkpoints and `engine.state`.
     """
 
     code = "E0290"
     severity = "warning"
-    title = "`torch.compile` has no effect: {which} {runs} uncompiled"
-    help = "leave `torch.compile` out; the names of weights and modules are those without `_orig_mod`"
+    title = "`torch.compile` of {which} has no effect on a program"
+    help = "`--kernels compiled` compiles a program's operators; weights have their names without `_orig_mod`"
     names: tuple[str, ...]  # of modules; empty for the model itself
 
     @property
     def which(self) -> str:
         first, more = self.names[0], len(self.names) - 1
         return (f"`{first}`" if first else "the model") + (f" and {more} more" if more else "")
-
-    @property
-    def runs(self) -> str:
-        return "run" if len(self.names) > 1 else "runs"
 
 
 class UnknownType(Misnamed):

@@ -13,7 +13,10 @@ from typing import Any
 
 import torch
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
+from torch._inductor.cpp_builder import get_cpp_compiler
+from torch._inductor.exc import InvalidCxxCompiler
 
+from ..errors import EngineError
 from ..ranks.world import here
 
 MANY = 3  # graphs of a run: for instance for training, for a smaller last batch, and without gradients
@@ -95,8 +98,22 @@ class _Code:
 @lru_cache(maxsize=512)
 def _kernel(code: _Code) -> Callable[..., Any]:
     """The compiled function, one for all ranks of a process: torch keeps kernels by code, and names them in the module
-    that it first compiled them for."""
+    that it first compiled them for. Raises EngineError where it cannot compile."""
+    check_compiler()
     return torch.compile(code.run, fullgraph=True, dynamic=False, backend=BACKEND)
+
+
+def check_compiler() -> None:
+    """Raises EngineError if torch cannot compile on this machine: kernels of CPUs need a C++ compiler."""
+    if BACKEND != "inductor" or torch.cuda.is_available():
+        return
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler as error:
+        raise EngineError(
+            "compiled kernels of a CPU need a C++ compiler, and there is none: neither `g++` nor `clang++` is in PATH",
+            "install one, or name it in the environment variable CXX; or give kernels 'eager'",
+        ) from error
 
 
 def compiled(run: Callable[..., Any]) -> CompiledRun:

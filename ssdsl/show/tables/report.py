@@ -34,7 +34,7 @@ TRAFFIC = (
 )
 KERNELS = {  # by whether they are fused
     False: "kernels: one for each operator, as in programs of `ssdsl run`",
-    True: "kernels: fused (`fuse=true`), as in Megatron-LM; not as in `ssdsl run`",
+    True: "kernels: fused, as with `--kernels compiled`, or by hand in Megatron-LM (`fuse=true`)",
 }
 VERSION = 1  # of the keys of `report_json`
 LONGEST_ROLE = 19  # what 80 columns have room for

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from ssdsl.analyse.program_index import ProgramIndex, size_bytes
-from ssdsl.ir.function import Function, Instr, OpPart, Section, saved_names
+from ssdsl.ir.function import Function, OpPart, Section, saved_names
+from ssdsl.ir.program import Kernels
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.functions.views import views_in
 from ssdsl.model.graph import Operator
@@ -52,7 +53,7 @@ class Fusion:
     def _launches(self, function: Function, section: Section) -> tuple[Launch, ...]:
         if section.kind in self._of_kind:
             return tuple(_renamed(*self._of_kind[section.kind], section))
-        runs = self._runs(section.body)
+        runs = self._runs(section)
         found = tuple(launch for run in runs for launch in self._kernels(function, run))
         if section.kind is not None:
             self._of_kind[section.kind] = section, found
@@ -62,11 +63,14 @@ class Fusion:
         """The kernel that an operator is in."""
         return next(x for section in self.launches(function) for x in section if op in x.ops)
 
-    def _runs(self, body: Iterable[Instr]) -> Iterator[list[OpPart]]:
-        """Yields runs of operators that may share kernels, with the views between them; any other operator alone."""
+    def _runs(self, section: Section) -> Iterator[list[OpPart]]:
+        """Yields runs of operators that may share kernels, with the views between them; any other operator alone.
+        Those that torch compiles are in the section's compiled runs."""
         run: list[OpPart] = []
-        for instr in body:
-            if isinstance(instr, OpPart) and (self._is_view(instr) or self._may_fuse(instr)):
+        compiles = self.facts.program.kernels is Kernels.COMPILED
+        for number, instr in enumerate(section.body):
+            joins = not compiles or section.run_at(number) is not None
+            if joins and isinstance(instr, OpPart) and (self._is_view(instr) or self._may_fuse(instr)):
                 run.append(instr)
                 continue
             yield run
