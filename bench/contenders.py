@@ -25,11 +25,17 @@ class Plan:
 
     path: str
     settings: tuple[str, ...] = ()
+    kernels: str = "eager"
 
     @property
     def words(self) -> list[str]:
         """The arguments of a command of ssdsl."""
-        return [self.path, *(word for setting in self.settings for word in ("--set", setting))]
+        return [
+            self.path,
+            "--kernels",
+            self.kernels,
+            *(word for setting in self.settings for word in ("--set", setting)),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,7 @@ class Contender:
     program: str | Plan
     processes: int = 2
     model: str = GPT
+    compiles: bool = False  # a module of `bench.peers` that calls torch.compile
 
 
 SINGLES = {  # of each model, whose losses all others must have
@@ -52,6 +59,36 @@ SINGLES = {  # of each model, whose losses all others must have
 }
 
 CONTENDERS = (
+    Contender("alone.ssp", "one device", Maker.OURS, Plan("examples/data_parallel.ssp", ("D=1",)), processes=1),
+    Contender("the module", "one device", Maker.LIBRARY, "single", processes=1),
+    Contender(
+        "alone.ssp, compiled",
+        "one device, compiled",
+        Maker.OURS,
+        Plan("examples/data_parallel.ssp", ("D=1",), "compiled"),
+        processes=1,
+    ),
+    Contender("torch.compile", "one device, compiled", Maker.LIBRARY, "single", processes=1, compiles=True),
+    Contender(
+        "data_parallel.ssp, compiled",
+        "data parallel x2, compiled",
+        Maker.OURS,
+        Plan("examples/data_parallel.ssp", ("D=2",), "compiled"),
+    ),
+    Contender("DDP, compiled", "data parallel x2, compiled", Maker.LIBRARY, "ddp", compiles=True),
+    Contender(
+        "tensor_parallel.ssp, compiled",
+        "tensor parallel x2, compiled",
+        Maker.OURS,
+        Plan("examples/tensor_parallel.ssp", ("T=2",), "compiled"),
+    ),
+    Contender(
+        "parallelize_module, compiled", "tensor parallel x2, compiled", Maker.LIBRARY, "dtensor_tp", compiles=True
+    ),
+    Contender(
+        "zero.ssp, compiled", "ZeRO-3 x2, compiled", Maker.OURS, Plan("examples/zero.ssp", ("D=2", "Z=3"), "compiled")
+    ),
+    Contender("fully_shard, compiled", "ZeRO-3 x2, compiled", Maker.LIBRARY, "fsdp2", compiles=True),
     Contender("data_parallel.ssp", "data parallel x2", Maker.OURS, Plan("examples/data_parallel.ssp", ("D=2",))),
     Contender("flat all_reduce", "data parallel x2", Maker.HAND, "hand_dp"),
     Contender("DDP", "data parallel x2", Maker.LIBRARY, "ddp"),

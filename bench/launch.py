@@ -44,7 +44,7 @@ def launch(contender: Contender, folder: Path, steps: int, warmup: int) -> Run:
         options = ("--device", "cpu", "--optimizer", "adamw", "--lr", "1e-3")
         program = [str(folder / "program" / "main.py"), *options]
     else:
-        program = ["-m", f"bench.peers.{contender.program}"]
+        program = ["-m", f"bench.peers.{contender.program}", *(["--compiled"] if contender.compiles else [])]
     processes = f"--nproc-per-node={contender.processes}"
     call([*TORCHRUN, processes, *program, "--steps", str(warmup + steps), "--out", str(out)])
     return read_run([json.loads((out / f"rank{r}.json").read_text()) for r in range(contender.processes)], warmup)

@@ -9,6 +9,7 @@ import argparse
 import itertools
 import math
 import statistics
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from rich.table import Table
 from bench.contenders import CONTENDERS, LIMITS, SINGLES, Contender, Maker, Plan
 from bench.launch import Failed, Run, compile_plan, launch
 
+WIDTH = 120  # of the table in a pipe
 LOSS_TOLERANCE = 1e-4  # relative, in every step
 Runs = dict[Contender, list[Run]]
 
@@ -32,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         runs, failures = race(chosen, Path(folder), args)
     failures |= dict.fromkeys(strangers(runs), "its losses are not those of the single process")
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
     console.print(table(chosen, runs, failures))
     for contender, why in failures.items():
         console.print(f"[red]{contender.name}[/red]: {why}", soft_wrap=True, highlight=False)

@@ -5,14 +5,14 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import GPT2LMHeadModel
 
 from bench.gpt import Batch
-from bench.peers.setup import Step, adamw, part_of, train
+from bench.peers.setup import Step, adamw, compiled, part_of, train
 
 BUCKET_MB = 4  # five of them
 
 
 def build(model: GPT2LMHeadModel, rank: int, ranks: int) -> Step:
     replica = DistributedDataParallel(model, bucket_cap_mb=BUCKET_MB, gradient_as_bucket_view=True, static_graph=True)
-    optimizer = adamw(replica.parameters())
+    optimizer = adamw(compiled(replica).parameters())
 
     def step(batch: Batch) -> Tensor:
         loss = replica(**part_of(batch, rank, ranks)).loss

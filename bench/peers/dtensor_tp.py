@@ -15,13 +15,13 @@ from transformers import GPT2LMHeadModel
 
 from bench.gpt import SIZE, Batch
 from bench.peers.lean import Weights, attend, gelu, initial_weights
-from bench.peers.setup import IGNORED, Step, adamw, shift, train
+from bench.peers.setup import IGNORED, Step, adamw, compiled, shift, train
 
 
 def build(model: GPT2LMHeadModel, rank: int, ranks: int) -> Step:
     gpt = GPT(initial_weights(model), ranks)
     parallelize(gpt, ranks)
-    parameters = list(gpt.parameters())
+    parameters = list(compiled(gpt).parameters())
     sharded = [p for p in parameters if isinstance(p, DTensor)]
     copied = [p for p in parameters if not isinstance(p, DTensor)]
     optimizer = adamw([{"params": sharded}, {"params": copied}])  # one fused call cannot mix the two

@@ -6,13 +6,13 @@ from torch.distributed.fsdp import fully_shard
 from transformers import GPT2LMHeadModel
 
 from bench.gpt import Batch
-from bench.peers.setup import Step, adamw, part_of, train
+from bench.peers.setup import Step, adamw, compiled, part_of, train
 
 
 def build(model: GPT2LMHeadModel, rank: int, ranks: int) -> Step:
     mesh = init_device_mesh("cpu", (ranks,))
     for block in model.transformer.h:
-        fully_shard(block, mesh=mesh, reshard_after_forward=True)
+        fully_shard(compiled(block), mesh=mesh, reshard_after_forward=True)
     fully_shard(model, mesh=mesh, reshard_after_forward=True)
     optimizer = adamw(model.parameters())
 

@@ -57,6 +57,7 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--compiled", action="store_true", help="by torch.compile")
     return parser.parse_args()
 
 
@@ -73,6 +74,13 @@ def time_steps(step: Step, batches: tuple[Batch, ...], steps: int) -> tuple[list
 
 def adamw(parameters: Iterable[Tensor] | list[dict[str, list[Tensor]]]) -> torch.optim.AdamW:
     return torch.optim.AdamW(parameters, lr=1e-3, fused=True)
+
+
+def compiled(module: Any) -> Any:
+    """The module; torch.compile makes its kernels if the command line asks for that."""
+    if read_arguments().compiled:
+        module.compile(dynamic=False)
+    return module
 
 
 def part_of(batch: Batch, part: int, parts: int) -> Batch:

@@ -4,11 +4,11 @@ from torch import Tensor
 from transformers import GPT2LMHeadModel
 
 from bench.gpt import Batch
-from bench.peers.setup import Step, adamw, train
+from bench.peers.setup import Step, adamw, compiled, train
 
 
 def build(model: GPT2LMHeadModel, rank: int, ranks: int) -> Step:
-    optimizer = adamw(model.parameters())
+    optimizer = adamw(compiled(model).parameters())
 
     def step(batch: Batch) -> Tensor:
         loss = model(**batch).loss
