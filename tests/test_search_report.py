@@ -10,13 +10,15 @@ import ssdsl
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 
+MODEL = "gpt:tiny,layers=2"
+
 
 def test_a_report(tmp_path: Path) -> None:
-    report = ssdsl.search("megatron", "gpt:tiny", "a100x8", params={"T": [1, 2]}, tries=8, top=2)
+    report = ssdsl.search("megatron", MODEL, "a100x8", params={"T": [1, 2]}, tries=8, top=2)
     assert report.best is report.rows[0] and len(report.rows) == 2
     assert "best of each kind" in str(report) and "<iframe" in report._repr_html_()
     report.write(tmp_path / "best.ssp")
-    again = ssdsl.search(tmp_path / "best.ssp", "gpt:tiny", "a100x8", tries=1, orders=False)
+    again = ssdsl.search(tmp_path / "best.ssp", MODEL, "a100x8", tries=1, orders=False)
     assert again.baseline.report.step_s == report.best.report.step_s
 
 
@@ -52,8 +54,8 @@ def test_a_module_or_a_tuple_is_told_how_to_become_a_model() -> None:
 
 
 def test_the_best_values_have_the_params_that_were_set() -> None:
-    report = ssdsl.search("megatron", "gpt:tiny", "a100x8", params={"T": [1, 2], "M": 2}, tries=3, orders=False)
+    report = ssdsl.search("megatron", MODEL, "a100x8", params={"T": [1, 2], "M": 2}, tries=3, orders=False)
     assert report.best is not None and report.best.values["M"] == 2 and report.best.values["T"] in (1, 2)
     assert report.baseline.values["M"] == 2
-    with_others = ssdsl.search("megatron", "gpt:tiny", "a100x8", params=report.best.values, tries=1, orders=False)
+    with_others = ssdsl.search("megatron", MODEL, "a100x8", params=report.best.values, tries=1, orders=False)
     assert with_others.baseline.report.step_s == report.best.report.step_s

@@ -30,6 +30,7 @@ from ssdsl.text.diagnostic import PlanError
 from tests.captured import captured
 from tests.cli.commands import call as call_command
 from tests.discover import operators
+from tests.preloaded import Preloaded
 
 aten, own = torch.ops.aten, torch.ops.ssdsl_found
 SPACE_AND_TIME = "mesh gpus(dp = 2)\nsplit model by batch into dp, m = 2\nassign model to gpus\n"
@@ -150,6 +151,12 @@ def several(y: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.fixture
+def quick_worker(preloaded: Preloaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Experiments run in a process that has torch loaded."""
+    monkeypatch.setattr("ssdsl.discover.discover.sys", preloaded)
+
+
+@pytest.fixture
 def rows() -> Iterator[Callable[[str], None]]:
     """Uses the rows of a text, as if it were a model's file."""
 
@@ -206,7 +213,7 @@ def test_a_call_that_differs_is_a_comment() -> None:
     ]
 
 
-def test_a_mean_is_found() -> None:
+def test_a_mean_is_found(quick_worker: None) -> None:
     model, _ = captured("own_gradients.py:by_rows")
     registry.use_rows("no rows", ())
     calls = discovery.unknown_calls(before := rewritten_calls(model))
@@ -253,14 +260,14 @@ def test_without_processes_nothing_is_split(monkeypatch: pytest.MonkeyPatch) -> 
     assert one.rule.why_whole == "no process could be started: none left"
 
 
-def test_the_command(package: Path, tmp_path: Path) -> None:
+def test_the_command(package: Path, tmp_path: Path, quick_worker: None) -> None:
     model = f"{package}/model.py:unknown"
     done = call_command("discover", "--model", model, "unknown", folder=tmp_path)
     row = 'ssdsl.Op("ssdsl_test_lib::unknown", "a b -> a b", linear_in=("x",), module="ssdsl_test_lib"),'
     assert done.stdout.splitlines() == ["import ssdsl", "", "OPS = [", f"    {row}", "]"], done.stderr
     wrong = call_command("discover", "--model", model, "nothing", folder=tmp_path)
     assert wrong.returncode == 2 and "`ssdsl_test_lib::unknown`" in wrong.stderr
-    none = call_command("discover", "--model", "gpt", folder=tmp_path)
+    none = call_command("discover", "--model", "gpt:tiny,layers=1", folder=tmp_path)
     assert not none.stdout and "a row for every operator of gpt" in none.stderr
 
 

@@ -2,6 +2,7 @@
 
     <!-- not run: why -->      above a block leaves it out; it may show anything
     <!-- slow: why -->         above a block leaves it out of `make test`; no quick block may need what it does
+    $ ssdsl verify             starts processes, and is left out there, too, unless it shows an error
     <!-- name: mine.ssp -->    above a block of another language: the session has it as this file, from there on
     # mymodel.py               as the first line of such a block: the same
 
@@ -76,6 +77,10 @@ class Command:
         return any(word in MEASURED for word in self.words[:2])
 
     @property
+    def starts_processes(self) -> bool:
+        return self.words[:2] == ["ssdsl", "verify"] and "error" not in self.shown
+
+    @property
     def typed(self) -> str:
         """What goes into it, line by line."""
         return "".join(line.removeprefix(PROMPT) for line in self.lines if line.startswith(PROMPT))
@@ -86,13 +91,13 @@ class Command:
 
 
 def session_of(page: str, slow: bool = True) -> list[File | Command]:
-    """What a page's session does, in the page's order; without its slow blocks, if not `slow`."""
+    """What a page's session does, in the page's order; without its slow blocks and commands, if not `slow`."""
     found: list[File | Command] = []
     for fence in FENCE.finditer(page):
         notes, text = dict(NOTE.findall(fence[1])), fence[3]
         name = notes.get("name") or notes.get("file") or ((first := FILE.match(text)) and first[1]) or ""
         if fence[2] == "console" and "not run" not in notes and (slow or "slow" not in notes):
-            found += _commands(text, fence.start(3))
+            found += (c for c in _commands(text, fence.start(3)) if slow or not c.starts_processes)
         elif "." in name:
             found.append(File(name, text))
     return found

@@ -13,7 +13,9 @@ PAGES = [
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
     if any(isinstance(step, Command) for step in session_of(page.read_text("utf-8")))
 ]
-WITH_SLOW_BLOCKS = [page for page in PAGES if "<!-- slow: " in page.read_text("utf-8")]
+WITH_SLOW_BLOCKS = [
+    p for p in PAGES if session_of(p.read_text("utf-8")) != session_of(p.read_text("utf-8"), slow=False)
+]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -53,6 +55,10 @@ def test_a_session_is_what_the_page_says() -> None:
         "<!-- name: b.ssp -->\n```ssp\nmesh gpus(dp = 2)\n```\n```python\n# c.py\nimport torch\n```\n"
     )
     assert session_of("<!-- slow: two processes -->\n```console\n$ ls\n```\n", slow=False) == []
+    assert [
+        session_of(f"```console\n$ ssdsl verify p\n{shown}\n```\n", slow=False) == []
+        for shown in ("equal", "error[E0203]")
+    ] == [True, False]
     commands, files = [s for s in steps if isinstance(s, Command)], [s.name for s in steps if isinstance(s, File)]
     assert [(c.text, c.shown) for c in commands] == [
         ("cat > a.txt <<'EOF'\none\nEOF", ""),

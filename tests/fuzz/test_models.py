@@ -18,8 +18,8 @@ CELLS = [
 ]
 SHIPPED = [
     ("mixtral", "causal", "1f1b"),  # experts of micro-batches
-    ("t5", "seq2seq", "data"),
     ("resnet", "image", "zero3"),
+    ("t5", "seq2seq", "data"),
 ]
 if importlib.util.find_spec("transformers"):
     CELLS += SHIPPED

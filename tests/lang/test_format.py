@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,9 +93,20 @@ def blocks(s: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 scripts = made(nodes.Script, tuples(st.recursive(simple, blocks, max_leaves=4), 0))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(scripts)
 def test_parse_of_format_is_the_script(script: nodes.Script) -> None:
+    check_formatted(script)
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None)
+@given(scripts)
+def test_parse_of_format_is_each_of_many_scripts(script: nodes.Script) -> None:
+    check_formatted(script)
+
+
+def check_formatted(script: nodes.Script) -> None:
     text = format_script(script)
     again = parse(Source("plan.ssp", text))
     assert again == script

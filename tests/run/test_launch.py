@@ -40,6 +40,13 @@ def starts(quick: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("copies", cases, indirect=True)
 
 
+@pytest.fixture(autouse=True)
+def quick_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that has failed is ended sooner."""
+    monkeypatch.setattr("ssdsl.run.launch.END_S", 1.0)
+    monkeypatch.setattr("ssdsl.run.processes.GRACE_S", 0.5)
+
+
 @pytest.fixture
 def copies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ssdsl.run.launch._forks", lambda _: request.param)
@@ -104,8 +111,7 @@ def test_the_error_of_the_rank_that_failed(tmp_path: Path) -> None:
 
 @starts("processes")
 @pytest.mark.usefixtures("copies")
-def test_ranks_that_ignore_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ssdsl.run.launch.END_S", 1.0)
+def test_ranks_that_ignore_sigterm(tmp_path: Path) -> None:
     assert "the others do not hear of it" in failed(tmp_path, "stubborn")
     assert time.time() - (tmp_path / "out" / "rank1.err").stat().st_mtime < 25  # torchrun alone would wait for 30 s
 
@@ -139,7 +145,7 @@ STOPPED, LOOPS = "its process is stopped", "it works, or hangs, and waits for no
     indirect=["copies"],
 )
 def test_a_rank_that_does_not_move(tmp_path: Path, behaviour: str, said: str) -> None:
-    text = failed(tmp_path, behaviour, timeout_s=3)
+    text = failed(tmp_path, behaviour, timeout_s=2)
     assert "error[E0513]: rank 1, role stage1, has not moved for" in text and said in text
     assert re.search(r"it (is|was last seen) in step 2, forward of block 3", text)
     assert re.search(r"rank 0 since \d+ s in step 2, forward of block 3", text)

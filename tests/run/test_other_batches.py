@@ -130,6 +130,7 @@ STATED = {  # of a batch of 8, another number of samples, and the sizes of the p
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("text", STATED)
 def test_stated_parts_keep_their_shares(text: str) -> None:
     rows, expected = STATED[text]

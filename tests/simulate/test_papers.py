@@ -17,7 +17,7 @@ ZERO_BUBBLE = {
 PLANS = (("one_f_one_b", {}), ("zero_bubble", {"H": 1}), ("zero_bubble", {"H": 2}))
 
 
-@pytest.mark.parametrize("case", ["8 stages", "16 stages", pytest.param("32 stages", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", ["8 stages", *(pytest.param(f"{n} stages", marks=pytest.mark.slow) for n in (16, 32))])
 def test_bubbles_of_zero_bubble(case: str) -> None:
     spec, stages, micro_batches, times_ms, rates = ZERO_BUBBLE[case]
     times = Times(*(t * 1e-3 for t in times_ms))

@@ -40,6 +40,7 @@ from tests.simulate.steps import compiled
 ERRORS = Path(__file__).parents[1] / "errors"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MODEL = "gpt:tiny,layers=2"
+PARTS = 4, 8  # of a batch: fewer than a search tries by itself
 
 
 def sketch(plan: str, devices: range, **asked: tuple[int, ...]) -> Sketch:
@@ -75,7 +76,7 @@ def enumerated(searching: Search) -> float:
 @cache
 def answer() -> SearchResult:
     """The answer for one plan on four devices."""
-    return searched(work(load_cluster("a100x8"), range(4, 5), "megatron"))
+    return searched(work(load_cluster("a100x8"), range(4, 5), "megatron", M=PARTS))
 
 
 @cache
@@ -89,7 +90,7 @@ def of_the_laptop() -> SearchResult:
     "cluster", ["a100x8", *(pytest.param(name, marks=pytest.mark.slow) for name in ("two_sites", "laptop"))]
 )
 def test_it_finds_the_best_setting(cluster: str) -> None:
-    searching = work(load_cluster(cluster), range(4, 5), "megatron")
+    searching = work(load_cluster(cluster), range(4, 5), "megatron", M=PARTS)
     found = answer() if cluster == "a100x8" else searched(searching)
     assert found.best is not None and found.baseline.sketch.name == "megatron"
     assert found.best.setting.device_s == pytest.approx(enumerated(searching), rel=1e-9)
@@ -100,7 +101,7 @@ def test_it_finds_the_best_setting(cluster: str) -> None:
 @pytest.mark.parametrize("most", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_range_of_devices_seeks_the_best_use_of_each(most: int) -> None:
     devices = range(1, most + 1)
-    searching = work(load_cluster("a100x8"), devices, "megatron")
+    searching = work(load_cluster("a100x8"), devices, "megatron", M=PARTS)
     found = searched(searching)
     assert found.best is not None
     assert found.best.setting.device_s == pytest.approx(enumerated(searching), rel=0.05)
@@ -108,7 +109,9 @@ def test_a_range_of_devices_seeks_the_best_use_of_each(most: int) -> None:
 
 
 def test_the_same_again() -> None:
-    first, again = (searched(work(load_cluster("a100x8"), range(4, 5), "megatron", "zero"), 6) for _ in range(2))
+    first, again = (
+        searched(work(load_cluster("a100x8"), range(4, 5), "megatron", "zero", M=(1, *PARTS)), 6) for _ in range(2)
+    )
     assert len(first.tried) == 6
     assert [t.setting.params for t in first.tried] == [t.setting.params for t in again.tried]
     assert first.best is not None and again.best is not None and first.best.setting.params == again.best.setting.params
@@ -162,11 +165,11 @@ def test_what_does_not_fit_is_told_apart() -> None:
     cluster = load_cluster("a100x8")
     group = cluster.groups[0]
     small = replace(cluster, groups=(replace(group, device=replace(group.device, memory_bytes=6_000_000)),))
-    found = searched(work(small, range(4, 5), "megatron"))
+    found = searched(work(small, range(4, 5), "megatron", M=PARTS))
     assert all(t.report.peak_bytes <= 6_000_000 for t in found.ranked)
     assert found.over or found.cannot_fit
     tiny = replace(cluster, groups=(replace(group, device=replace(group.device, memory_bytes=1000)),))
-    none = searched(work(tiny, range(4, 5), "megatron"))
+    none = searched(work(tiny, range(4, 5), "megatron", M=PARTS))
     assert none.best is None and none.miss is not None and none.miss.over_bytes > 1000
     assert none.miss.over_bytes < none.baseline.over_bytes
 
@@ -183,7 +186,7 @@ def test_what_is_not_proved_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> Non
         return require_proof(program)  # type: ignore[arg-type]
 
     monkeypatch.setattr("ssdsl.workspace.require_proof", proof)
-    found = searched(work(load_cluster("a100x8"), range(4, 5), "megatron"))
+    found = searched(work(load_cluster("a100x8"), range(4, 5), "megatron", M=PARTS))
     assert [t.setting.params for t in found.unproved] == [wrong]
     assert found.best is not None and found.best.setting.params != wrong
     assert found.best.setting.device_s >= right.best.setting.device_s
@@ -305,7 +308,7 @@ def shown(searching: Search, found: SearchResult) -> str:
 
 @pytest.mark.parametrize("parts", [(), (1, 3, 5, 7)])  # all but the default of the second are refused
 def test_every_setting_is_accounted_for(parts: tuple[int, ...]) -> None:
-    searching = work(load_cluster("a100x8"), range(4, 5), "megatron", **({"M": parts} if parts else {}))
+    searching = work(load_cluster("a100x8"), range(4, 5), "megatron", M=parts or PARTS)
     found = searched(searching) if parts else answer()
     assert found.beaten > 0
     others = found.refused, found.elsewhere, found.cannot_fit, found.left

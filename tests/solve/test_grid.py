@@ -99,12 +99,12 @@ def test_it_finds_what_enumeration_finds(nearer: bool) -> None:
     assert max(gaps) <= 1.05
 
 
-@pytest.mark.thinned(2)
-@pytest.mark.parametrize("times", [200, 10])
-def test_it_finds_the_best_where_most_of_a_step_is_traffic(times: float) -> None:
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize(("times", "every"), [(10, 3), (10, 1), (200, 1)])
+def test_it_finds_the_best_where_most_of_a_step_is_traffic(times: float, every: int) -> None:
     """Then a bound by arithmetic says little: what it leaves out is a sum more often than a factor."""
     gaps = []
-    for seed in range(120):
+    for seed in range(0, 120, every):
         problem = SlowLinks(seed, times)
         truth = best([problem.value(p) for p in problem.points])
         gaps.append(best([a.worth for a in solved(problem, nearer=True) if a.worth]) / truth)

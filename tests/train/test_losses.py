@@ -112,6 +112,7 @@ def loop(engine: Engine, clip: float | None = None, middle: Any = None) -> list[
     return losses
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("clip", [None, 0.05])
 def test_alternating_steps_are_those_of_one_device(plan: str, clip: float | None, tmp_path: Path) -> None:

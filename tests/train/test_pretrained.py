@@ -22,11 +22,12 @@ TOKENS = torch.arange(48).reshape(4, 12) % 64
 BATCH = {"input_ids": TOKENS, "labels": TOKENS}
 CASES = {  # the plan, what the config has beside the sizes, and whether the model is a function
     "llama": ("tensor_parallel", {}, False),
-    "qwen3": ("zero", {"tie_word_embeddings": True}, True),
     "mixtral": ("tensor_parallel", {"num_local_experts": 4}, False),
+    "qwen3": ("zero", {"tie_word_embeddings": True}, True),
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", CASES)
 def test_a_pretrained_model_trains_as_on_one_device(kind: str, tmp_path: Path) -> None:
     plan, more, by_function = CASES[kind]

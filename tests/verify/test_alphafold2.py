@@ -10,7 +10,7 @@ from ssdsl.show.tables.communication import communications
 from tests.verify.conftest import ROOT, captured
 
 PAPERS = ROOT / "examples" / "papers"
-TINY = "alphafold2:tiny,batch=4"
+TINY = "alphafold2:tiny,batch=4,blocks=1"
 
 
 @pytest.mark.thinned(4)

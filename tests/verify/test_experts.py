@@ -77,7 +77,7 @@ def compiled(name: str, plan: str) -> Program:
 CASES = [(name, plan) for name in MODELS for plan in PLANS if name == "mixtral" or plan != "products_over_data"]
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(14)
 @pytest.mark.parametrize(("name", "plan"), CASES)
 def test_mixtures(name: str, plan: str) -> None:
     outcome = tried(name, plan)
@@ -181,6 +181,7 @@ def test_the_example(program: Callable[..., Any], model: str, params: dict[str, 
     program("experts", model, **params).verify()
 
 
+@pytest.mark.slow
 def test_the_example_on_processes(program: Callable[..., Any]) -> None:
     """What a device receives of others is known when it runs: the transport has to carry it."""
     program("experts", "mixtral:tiny").verify_processes()

@@ -11,7 +11,7 @@ from tests.prove.mutations import mutants
 from tests.verify.conftest import captured, program_of_text
 
 TRAINING = Training(2, optimizer="adamw", lr=0.05)
-NAMES = ("volume", "geometric", "nearest", "reflected", "border")
+NAMES, OF_BORDERS = ("volume", "geometric", "nearest"), ("reflected", "border")
 X, Y, Z = (f"volume.grid.{axis}" for axis in (2, 3, 4))
 
 
@@ -54,6 +54,14 @@ def kernels(program: Program) -> list[Kernel]:
 @pytest.mark.parametrize("text", PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers_are_those_of_one_device(name: str, text: str) -> None:
+    outcome = tried(name, text)
+    assert outcome.kind == "equal", outcome.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize("name", OF_BORDERS)
+def test_points_beyond_borders_are_those_of_one_device(name: str, text: str) -> None:
     outcome = tried(name, text)
     assert outcome.kind == "equal", outcome.text
 

@@ -83,7 +83,7 @@ def test_adamw_steps_parts_as_it_steps_the_whole(
     program(plan, "gpt", **params).verify(Training(steps=3, optimizer="adamw", lr=1e-3))
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(
     ("plan", "model", "params"),
     [

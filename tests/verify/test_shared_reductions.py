@@ -93,7 +93,7 @@ def completions(program: Program) -> set[tuple[str, ...]]:
     return {tuple(map(completion_text, flat.completion.steps)) for flat in program.flats}
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", PLANS)
 def test_each_copy_reduces_a_part(name: str) -> None:
     spec, text, copies, summed = PLANS[name]
@@ -117,7 +117,7 @@ def test_copies_are_equal_to_the_bit() -> None:
         assert all(torch.equal(first[name]["tensor"], piece["tensor"]) for name, piece in other.items())
 
 
-@pytest.mark.parametrize("rows", [6, 1])
+@pytest.mark.parametrize("rows", [6, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_batch_of_another_size_shares_alike(rows: int) -> None:
     """The flat parameters are as long as the training program has them."""
     model, graph = captured(GPT)

@@ -83,7 +83,6 @@ def test_the_simulator_counts_what_kernels_exchange(name: str) -> None:
 
 
 @pytest.mark.thinned(2)
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["weighted_and_smoothed", "likelihood", "by_hand", "confident", "lowest"])
 def test_wrong_merges_are_refuted(name: str) -> None:
     program = compiled(f"tied_{name}", "both")

@@ -34,7 +34,7 @@ def test_a_gradient_not_summed(program: Callable[..., Any]) -> None:
 
 def test_a_part_scaled(program: Callable[..., Any]) -> None:
     """A thousandth too much between two stages."""
-    wrong = program("pipeline", "gpt:tiny")
+    wrong = program("pipeline", "gpt:tiny,seq=16")
     role = wrong.folder / "role_gpus_pp0.py"
     text, changed = re.subn(r"return \((\w+),\)\n", r"return (\1 * 1.001,)\n", role.read_text())
     assert changed

@@ -179,7 +179,7 @@ def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("everything_is_large")
-@pytest.mark.parametrize("plan", ["data", "tensor", "zero3"])
+@pytest.mark.parametrize("plan", ["data", pytest.param("tensor", marks=pytest.mark.slow), "zero3"])
 def test_a_module_on_meta_is_initialised_by_its_ranks(plan: str) -> None:
     with torch.device("meta"):
         net = Net()

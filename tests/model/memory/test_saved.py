@@ -139,7 +139,7 @@ def by_table(operator: Operator, graph: Graph, cuts: tuple[Split, ...] = ()) -> 
     return values, sum(e.size_bytes for e in found.extras)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("family", CASES)
 def test_a_part_keeps_what_follows_from_its_sizes(family: str) -> None:
     graph, values = captured(family)

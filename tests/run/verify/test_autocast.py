@@ -19,7 +19,7 @@ from ssdsl.run.in_process.precision import precision
 from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError
 
-WIDTH, HEADS, LAYERS, VOCAB, SEQ = 32, 4, 4, 64, 16
+WIDTH, HEADS, LAYERS, VOCAB, SEQ = 32, 4, 2, 64, 16
 TRIED = {**PLANS, **{n: (assets_folder("examples") / f"{n}.ssp").read_text() for n in ("megatron", "data_parallel")}}
 TOKENS = torch.randint(VOCAB, (8, SEQ + 1))
 BATCH = TOKENS[:, :-1].contiguous(), TOKENS[:, 1:].contiguous()

@@ -19,6 +19,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
     default_collate,
 )
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from ssdsl.runtime.data.checked_batch import CheckedBatch
 from ssdsl.runtime.data.loader import Loader
@@ -624,7 +625,9 @@ def no_handler() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_handler")
-def test_a_worker_that_is_killed() -> None:
+def test_a_worker_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait = _MultiProcessingDataLoaderIter._try_get_data
+    monkeypatch.setattr(wait, "__defaults__", (0.5,))  # seconds until it looks for its workers
     told = failing("dp", Killing, workers=Workers(1))
     assert told[0] == told[1] and told[0].startswith("rank 1: loading failed: a worker process ended\n  help: ")
 

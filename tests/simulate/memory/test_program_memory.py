@@ -207,8 +207,8 @@ def test_what_forwards_under_no_grad_leave(
 @pytest.mark.parametrize("again", [0, 1])
 def test_what_recycled_proteins_leave(watch: Callable[..., Watched], again: int) -> None:
     """Beside what the embedding gives, the trunk keeps what its last forward does."""
-    program = compiled("papers/alphafold2_dap", "alphafold2:tiny", R=again).program
-    watched, says = watch("papers/alphafold2_dap", 1, "alphafold2:tiny", R=again), activations(program)
+    program = compiled("papers/alphafold2_dap", "alphafold2:tiny,blocks=1", R=again).program
+    watched, says = watch("papers/alphafold2_dap", 1, "alphafold2:tiny,blocks=1", R=again), activations(program)
     for function in program.functions:
         assert watched.fresh(function.number) == says.of(function).size_bytes, function.name
 

@@ -209,7 +209,7 @@ def test_the_bubble_of_a_pipeline_is_in_the_bound() -> None:
 def test_the_nearer_bound_counts_what_the_first_backward_needs_beside_parts_without_one() -> None:
     """Of AlphaFold's three passes only the last goes back."""
     path, cluster = ROOT / "examples/papers/sketch_passes.ssp", load_cluster("a100x64")
-    model = Workspace(graph_of("alphafold2:tiny")).model
+    model = Workspace(graph_of("alphafold2:tiny,blocks=1")).model
     plan = read_plan(parse(read_source(path)), model, {"M": 2}, path.parent, orders=False).plan
     found = unordered(plan, _by_assignment(plan), cluster, MIXED)
     own = found.program.functions
