@@ -20,6 +20,7 @@ from tests.processor_time import ProcessorTime
 
 # Tensors are small and processors few: a process per processor, a thread each, in the commands that tests run too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("SSDSL_COMPILER", "aot_eager_decomp_partition")  # which needs no C++ compiler
 
 # as Hypothesis itself does where CI is set: a run is the same everywhere
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)

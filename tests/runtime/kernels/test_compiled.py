@@ -1,0 +1,86 @@
+"""A compiled run is called in torch's kernels where it can be, and operator by operator where it cannot."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from ssdsl.runtime.kernels.compiled import MANY, CompiledRun, compiled
+from ssdsl.runtime.random.counter_rng import GENERATORS, Generator, step_keys
+from ssdsl.runtime.random.distributions import dropout
+from ssdsl.runtime.ranks.world import World
+from ssdsl.runtime.train.precision import Scaler  # noqa: F401  # as a program loads it
+
+
+class Alone:
+    """A transport of one rank that sends nothing."""
+
+    rank, size = 0, 1
+
+
+@pytest.fixture(autouse=True)
+def world() -> Iterator[World]:
+    world = World(Alone())  # type: ignore[arg-type]
+    with world.enter():
+        yield world
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return (x + x).relu()
+
+
+def calls(run: CompiledRun, *args: Any) -> tuple[torch.Tensor, bool]:
+    """The result of a call, and whether it ran operator by operator."""
+    called: list[None] = []
+    inner = run.run
+    run.run = lambda *given: (called.append(None), inner(*given))[1]
+    result = run(*args)
+    run.run = inner
+    return result, bool(called)
+
+
+def test_it_is_compiled_for_some_kinds_of_arguments_and_keeps_to_it() -> None:
+    run = compiled(doubled)
+    sizes = range(2, 3 + MANY)
+    eager = [calls(run, torch.ones(n))[1] for n in sizes]
+    assert eager == [False] * MANY + [True]
+    assert [calls(run, torch.ones(n))[1] for n in sizes] == eager
+    assert run.refused == f"it is called with more than {MANY} kinds of arguments"
+
+
+def test_what_torch_cannot_compile_runs_as_it_is_written() -> None:
+    def looks(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum().item() > 0 else x - 1
+
+    run = compiled(looks)
+    assert torch.equal(run(torch.ones(2)), torch.full((2,), 2.0)) and run.refused
+    assert torch.equal(run(-torch.ones(2)), torch.full((2,), -2.0))
+
+
+def test_a_step_that_is_followed_is_not_compiled(world: World) -> None:
+    run = compiled(doubled)
+    world.tracer = object()  # type: ignore[assignment]
+    assert calls(run, torch.ones(2))[1] and not run.is_compiled
+
+
+def test_a_wrong_index_is_told_by_the_operator() -> None:
+    def looked_up(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.embedding(index, table) + 1
+
+    run = compiled(looked_up)
+    run(torch.ones(4, 2), torch.tensor([1, 2]))
+    with pytest.raises(IndexError) as error:
+        run(torch.ones(4, 2), torch.tensor([1, 4]))
+    assert any(entry.name == "looked_up" for entry in error.traceback)
+
+
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_dropout_draws_the_same_numbers(generator: Generator) -> None:
+    key, places = step_keys(torch.tensor([1, 2]), 1)[0], [torch.arange(300), torch.arange(3, 403)]
+
+    def dropped(x: torch.Tensor) -> torch.Tensor:
+        return dropout(x, 0.1, key, places, [300, 500], generator)
+
+    x = torch.randn(300, 400)
+    assert torch.equal(compiled(dropped)(x), dropped(x))

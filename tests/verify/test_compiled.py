@@ -1,0 +1,96 @@
+"""Programs with compiled kernels train as one device does, in process; torch compiles without C++ here."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from bench.fuzz.trial import try_plan
+from ssdsl.ir.function import OpPart
+from ssdsl.ir.program import Kernels, Program
+from ssdsl.lang.parse import parse
+from ssdsl.lower.lower import lower
+from ssdsl.plan.interpret import interpret_all
+from ssdsl.runtime.kernels import compiled as kernels
+from ssdsl.runtime.options import Training
+from ssdsl.text.source import Source
+from tests.verify.conftest import HERE, NARROW, captured, plan_path
+
+ALONE = "mesh gpus(one = 1)\nassign model to gpus\n"
+UNEQUAL = "mesh gpus(one = 1)\nsplit model by batch into m = [5, 3]\nassign model to gpus\n"
+RECOMPUTED = "mesh gpus(dp = 2)\nsplit model by batch into dp, m = 2\nrecompute model\nassign model to gpus\n"
+MIXTURE = "mixtral:tiny,hidden=32,heads=4,ffn=32,layers=2,seq=8,vocab=64"
+CASES = [
+    pytest.param(f"{NARROW['gpt']},dropout=0.1", "megatron", id="tensor parallel, stages, dropout"),
+    pytest.param(NARROW["gpt"], "zero_bubble", id="backward in halves"),
+    pytest.param(NARROW["gpt"], "zero", id="gathered weights"),
+    pytest.param(NARROW["swin"], "zero", id="other layers", marks=pytest.mark.slow),
+    pytest.param(MIXTURE, "experts", id="experts", marks=pytest.mark.slow),
+    pytest.param("cosmoflow:tiny", "spatial", id="windows", marks=pytest.mark.slow),
+    pytest.param(NARROW["gpt"], RECOMPUTED, id="recomputed"),
+    pytest.param(NARROW["gpt"], UNEQUAL, id="unequal parts", marks=pytest.mark.slow),
+    pytest.param(NARROW["gpt"], "co_shard", id="parts in turn", marks=pytest.mark.slow),
+    pytest.param(NARROW["gpt"], "sequence_parallel", id="sequence parallel", marks=pytest.mark.slow),
+]
+
+
+def compiled(model: str, text: str) -> Program:
+    plan, _ = interpret_all(parse(Source("plan.ssp", text)), captured(model)[1], {}, HERE)
+    return lower(plan, kernels=Kernels.COMPILED)
+
+
+def places(program: Program) -> Iterator[tuple[OpPart, bool]]:
+    """Each operator, and whether it is in a compiled run."""
+    for section in (s for f in program.functions for s in f.sections):
+        for number, instr in enumerate(section.body):
+            if isinstance(instr, OpPart):
+                yield instr, section.run_at(number) is not None
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """By run, why torch has not compiled it."""
+    reasons: dict[str, str] = {}
+    first = kernels.CompiledRun._first
+
+    def noting(run: kernels.CompiledRun, kind: object, args: tuple[object, ...]) -> object:
+        result = first(run, kind, args)
+        reasons.update({run.name: run.refused} if run.refused else {})
+        return result
+
+    monkeypatch.setattr(kernels.CompiledRun, "_first", noting)
+    return reasons
+
+
+@pytest.mark.parametrize(("model", "plan"), CASES)
+def test_a_plan_trains_as_one_device(model: str, plan: str, refused: dict[str, str]) -> None:
+    text = plan if "\n" in plan else plan_path(plan).read_text()
+    outcome = try_plan(*captured(model), text, Training(2, lr=0.02), kernels=Kernels.COMPILED)
+    assert outcome.kind == "equal", outcome.text
+    assert not refused
+
+
+@pytest.mark.parametrize(
+    ("model", "share"),
+    [(NARROW["gpt"], 0.95), (NARROW["swin"], 0.95), ("mixtral:tiny", 0.8)],
+    ids=["gpt", "swin", "mixtral"],
+)
+def test_the_operators_of_a_model_are_compiled(model: str, share: float) -> None:
+    inside = [is_inside for _, is_inside in places(compiled(model, ALONE))]
+    assert sum(inside) >= share * len(inside)
+
+
+def test_what_is_sent_ends_a_run() -> None:
+    for function in compiled(NARROW["gpt"], plan_path("megatron").read_text()).functions:
+        for section in function.sections:
+            for start, stop in section.compiled:
+                assert all(isinstance(i, OpPart) and not i.kernel.axes for i in section.body[start:stop])
+
+
+def test_a_twin_keeps_a_result_from_being_overwritten() -> None:
+    """Torch makes one operator of two that compute the same: then nothing may change the result of one in place."""
+    text = "mesh gpus(tp = 2)\nsplit model by ffn into tp\nassign model to gpus\n"
+    for model, in_place in (("twins.py:net_alone", True), ("twins.py:net", False)):
+        program = compiled(model, text)
+        bodies = [i for f in program.functions for i in f.body()]
+        assert any(getattr(i, "in_place", (False, False))[0] for i in bodies) is in_place
+        assert try_plan(*captured(model), text, Training(2, lr=0.02), kernels=Kernels.COMPILED).kind == "equal"
