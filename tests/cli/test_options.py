@@ -181,6 +181,7 @@ VALUES = {
     "--clip": "--clip 0.5",
     "--accumulate": "--accumulate 2",
     "--precision": "--precision fp16",
+    "--kernels": "--kernels compiled",
     "--master-weights": "--no-master-weights",
     "--fp32-grads": "--fp32-grads",
     "--save": "--save elsewhere",

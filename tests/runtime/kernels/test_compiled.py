@@ -10,7 +10,6 @@ from ssdsl.runtime.kernels.compiled import MANY, CompiledRun, compiled
 from ssdsl.runtime.random.counter_rng import GENERATORS, Generator, step_keys
 from ssdsl.runtime.random.distributions import dropout
 from ssdsl.runtime.ranks.world import World
-from ssdsl.runtime.train.precision import Scaler  # noqa: F401  # as a program loads it
 
 
 class Alone:
@@ -78,9 +77,5 @@ def test_a_wrong_index_is_told_by_the_operator() -> None:
 @pytest.mark.parametrize("generator", GENERATORS)
 def test_dropout_draws_the_same_numbers(generator: Generator) -> None:
     key, places = step_keys(torch.tensor([1, 2]), 1)[0], [torch.arange(300), torch.arange(3, 403)]
-
-    def dropped(x: torch.Tensor) -> torch.Tensor:
-        return dropout(x, 0.1, key, places, [300, 500], generator)
-
-    x = torch.randn(300, 400)
-    assert torch.equal(compiled(dropped)(x), dropped(x))
+    given = torch.randn(300, 400), 0.1, key, places, [300, 500], generator
+    assert torch.equal(compiled(dropout)(*given), dropout(*given))
