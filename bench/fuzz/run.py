@@ -5,6 +5,7 @@ With `--use` random training scripts on engines: several runs under several plan
 
 import argparse
 import contextlib
+import os
 import shutil
 import sys
 import time
@@ -46,6 +47,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--shrink-s", type=float, default=20.0, help="seconds for making one small")
     parser.add_argument("--out", type=Path, default=Path("fuzz-failures"), help="folder of the reproductions")
     options = parser.parse_args(arguments)
+    os.environ.setdefault("SSDSL_COMPILER", "aot_eager_decomp_partition")  # kernels are compiled without C++
     torch.set_num_threads(1)  # tensors are small
     warnings.simplefilter("ignore")
     shutil.rmtree(options.out, ignore_errors=True)

@@ -50,6 +50,7 @@ class RankResult:
     took at once (0 with fewer than three steps), `recorded` has one list a step, and `transfers_s` the time of each
     transfer alone. `clocked` maps the steps with an operator clock to their times, and `network` has seconds by (kind,
     ranks, bytes), in a process with so many `threads`. `stopped`: a signal asked the run to stop before its last step.
+    `compiled` is the number of runs of operators that torch has compiled, and of those that it has not, why.
     """
 
     rank: int
@@ -68,6 +69,7 @@ class RankResult:
     network: tuple[tuple[str, int, int, float], ...] = ()
     threads: int = 1
     stopped: bool = False
+    compiled: tuple[int, dict[str, str]] = field(default_factory=lambda: (0, {}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,6 +247,7 @@ def _report(
         "step_s": [step.time_s for step in steps],
         "peak_bytes": peak_memory_bytes(engine.device),
         "comm": engine.world.counts,
+        "compiled": engine.compiled,
         "base_bytes": base,
         "first": first,
         "stopped": engine.stopping and engine.updates < last,

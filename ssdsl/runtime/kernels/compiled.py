@@ -6,15 +6,20 @@ torch cannot compile it; for more than `MANY` kinds of arguments; and in a step 
 clock, a search for NaN).
 """
 
+import fcntl
+import hashlib
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch._inductor.cpp_builder import get_cpp_compiler
 from torch._inductor.exc import InvalidCxxCompiler
+from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from ..errors import EngineError
 from ..ranks.world import here
@@ -49,6 +54,16 @@ class CompiledRun:
 
     def _first(self, kind: Hashable, args: tuple[Any, ...]) -> Any:
         """The first call with arguments of a kind."""
+        world = here()
+        begun = sum(bool(run.is_compiled) for run in world.runs)
+        world.compiling = f"compiling `{self.name}`, {begun + 1} of {len(world.runs)}"
+        try:
+            with _turn(self.run, kind):
+                return self._tried(kind, args)
+        finally:
+            world.compiling = ""
+
+    def _tried(self, kind: Hashable, args: tuple[Any, ...]) -> Any:
         if sum(self.is_compiled.values()) == MANY:
             self.refused = f"it is called with more than {MANY} kinds of arguments"
         else:
@@ -80,6 +95,25 @@ def _kind(args: tuple[Any, ...]) -> Hashable:
     """What decides which graph a call needs: sizes, and which gradients."""
     given = (((*a.shape,), a.requires_grad) if isinstance(a, torch.Tensor) else a for a in args)
     return torch.is_grad_enabled(), *given
+
+
+@contextmanager
+def _turn(run: Callable[..., Any], kind: Hashable) -> Iterator[None]:
+    """A context in which no other process of this machine compiles the same: it finds the kernels in torch's cache
+    afterwards. Forward and backward are compiled together."""
+    if BACKEND != "inductor":
+        yield
+        return
+    code = run.__code__
+    key = repr((code.co_code, code.co_consts, code.co_names, kind))
+    folder = Path(cache_dir(), "ssdsl")
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        (folder / hashlib.sha256(key.encode()).hexdigest()).open("w") as file,
+        torch._functorch.config.patch(force_non_lazy_backward_lowering=True),
+    ):
+        fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
+        yield
 
 
 class _Code:

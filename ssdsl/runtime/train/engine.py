@@ -394,7 +394,17 @@ class Engine:
 
     def now(self) -> tuple[int, str]:
         """The current step and task; called by another thread."""
-        return self.micro_steps, self.rank_programs.running.runner.doing or "its training script"
+        doing = self.world.compiling or self.rank_programs.running.runner.doing
+        return self.micro_steps, doing or "its training script"
+
+    @property
+    def compiled(self) -> tuple[int, dict[str, str]]:
+        """The number of runs of operators that torch has compiled on this rank; and of those that run operator by
+        operator, at least for some sizes, why."""
+        runs = self.world.runs
+        return sum(any(run.is_compiled.values()) for run in runs), {
+            run.name: run.refused for run in runs if run.refused
+        }
 
     def waits(self) -> str:
         """The communication for which this rank waits, with the plan's line; "" if none. Called by another thread."""

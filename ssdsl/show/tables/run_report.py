@@ -1,5 +1,7 @@
 """`ssdsl run`: the tables at its end, with loss per step, step time, communication and memory."""
 
+from collections.abc import Iterator
+
 from ssdsl.run.results import RankResult, RunResult
 from ssdsl.show.view import Column, ColumnKind, View, seconds
 
@@ -27,8 +29,16 @@ def steps_view(result: RunResult) -> View:
     shown = rows
     if len(rows) > SHOWN_STEPS + 1:
         shown = [*rows[:half], ("...",) * len(columns), *rows[-half:]]
-    note = f"median step time {seconds(result.median_step_s)}, the first step left out"
-    return View("training", tuple(columns), tuple(shown), (note,))
+    notes = f"median step time {seconds(result.median_step_s)}, the first step left out", *_compiled(result)
+    return View("training", tuple(columns), tuple(shown), notes)
+
+
+def _compiled(result: RunResult) -> Iterator[str]:
+    """Notes on the runs of operators that torch has compiled, and on those that it has not, with the reason."""
+    if most := max(rank.compiled[0] for rank in result.ranks):
+        yield f"runs of operators that torch has compiled, in the process with the most: {most}"
+    reasons = {name: reason for rank in result.ranks for name, reason in rank.compiled[1].items()}
+    yield from (f"`{name}` runs operator by operator: {reason}" for name, reason in reasons.items())
 
 
 def communication_view(result: RunResult) -> View:
