@@ -1,15 +1,24 @@
 """A compiled run is called in torch's kernels where it can be, and operator by operator where it cannot."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch._inductor.exc import InvalidCxxCompiler
 
+from ssdsl.cli.training import check_kernels
+from ssdsl.runtime.kernels import compiled as kernels
 from ssdsl.runtime.kernels.compiled import MANY, CompiledRun, compiled
 from ssdsl.runtime.random.counter_rng import GENERATORS, Generator, step_keys
 from ssdsl.runtime.random.distributions import dropout
 from ssdsl.runtime.ranks.world import World
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
+
+Golden = Callable[[Path, str], None]
+ERRORS = Path(__file__).parents[2] / "errors"
 
 
 class Alone:
@@ -74,8 +83,27 @@ def test_a_wrong_index_is_told_by_the_operator() -> None:
     assert any(entry.name == "looked_up" for entry in error.traceback)
 
 
+def dropped(
+    x: torch.Tensor, key: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, generator: Generator
+) -> torch.Tensor:
+    return dropout(x, 0.1, key, [rows, columns], [300, 500], generator)
+
+
 @pytest.mark.parametrize("generator", GENERATORS)
 def test_dropout_draws_the_same_numbers(generator: Generator) -> None:
-    key, places = step_keys(torch.tensor([1, 2]), 1)[0], [torch.arange(300), torch.arange(3, 403)]
-    given = torch.randn(300, 400), 0.1, key, places, [300, 500], generator
-    assert torch.equal(compiled(dropout)(*given), dropout(*given))
+    key = step_keys(torch.tensor([1, 2]), 1)[0]
+    given = torch.randn(300, 400), key, torch.arange(300), torch.arange(3, 403), generator
+    assert torch.equal(compiled(dropped)(*given), dropped(*given))
+
+
+def test_without_a_compiler_the_command_says_so(monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
+    def missing() -> str:
+        raise InvalidCxxCompiler
+
+    monkeypatch.setattr(kernels, "get_cpp_compiler", missing)
+    check_kernels("compiled", "cpu")  # what tests compile with needs none
+    monkeypatch.setattr(kernels, "BACKEND", "inductor")
+    check_kernels("eager", "cpu")
+    with pytest.raises(PlanError) as error:
+        check_kernels("compiled", "cpu")
+    golden(ERRORS / "E0517.err", "\n".join(map(render, error.value.diagnostics)) + "\n")
