@@ -19,6 +19,7 @@ SUMMARY = "3 of 211 tensors differ"
 MESH = Source("p.ssp", "mesh gpus(dp = 64, tp = 8)\n")
 SHOWN: tuple[Diagnostic, ...] = (
     errors.ModelWithoutNumbers(None, "gpt:175b"),
+    errors.NoCompiler(None, "there is no C++ compiler", "install one; or give kernels 'eager'"),
     errors.RankFailed(None, 1, "was killed by SIGKILL", "it printed nothing", "the machine may have run out of memory"),
     errors.LaunchFailed(None, 1, "the port is taken", "out/torchrun.log"),
     errors.ResultMissing(None, 0, "rank0.json", "FileNotFoundError: rank0.json"),

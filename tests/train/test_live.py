@@ -162,7 +162,7 @@ def test_a_plan_with_a_mistake_is_shown_on_all_ranks(tmp_path: Path) -> None:
 
 
 def test_a_mistake_of_ours_is_told_on_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: Any) -> None:
+    def fails(*_: Any, **__: Any) -> None:
         raise RuntimeError("a pass stumbled")
 
     monkeypatch.setattr("ssdsl.run.rank0_compiler.compile_source", fails)

@@ -25,6 +25,7 @@ from .role_place import Place, caller
 from .world import Group, World, here
 
 Step = Callable[[torch.Tensor], torch.Tensor]
+COMPILED = "CompiledFunctionBackward"  # torch.compile's node of autograd
 
 
 def all_reduce(group: Group) -> Step:
@@ -156,7 +157,9 @@ class _Reshard(torch.autograd.Function):
         site: Place,
     ) -> torch.Tensor:
         ctx.steps, ctx.world, ctx.site, ctx.gather = backward, world, site, None
-        y = _moved(x.detach(), forward, world, site)  # a compiled run's result may be changed in this form only
+        y = _moved(x.detach() if _is_compiled_view(x) else x, forward, world, site)
+        if y is x and forward:
+            ctx.mark_dirty(x)
         if again:
             ctx.gather = _Regathered(world.gathered.packed(x.detach()), forward, world, site)
             world.gathered.note(y, ctx.gather)
@@ -167,6 +170,11 @@ class _Reshard(torch.autograd.Function):
         if ctx.gather is not None:
             ctx.gather.again = None  # the backward of its readers has run
         return _moved(gradients[0], ctx.steps, ctx.world, ctx.site), None, None, None, None, None
+
+
+def _is_compiled_view(x: torch.Tensor) -> bool:
+    """Whether autograd lets nobody change a tensor in place: a view that a function of torch.compile returns."""
+    return x._is_view() and x.grad_fn is not None and x.grad_fn.name() == COMPILED
 
 
 def reshard(
