@@ -18,8 +18,8 @@ from itertools import takewhile
 from ssdsl.codegen.body import Body
 from ssdsl.codegen.expressions import once_text
 from ssdsl.codegen.scope import FileScope, RunText
-from ssdsl.ir.function import Function, OpPart
-from ssdsl.ir.value import Name
+from ssdsl.ir.function import Function, Instr, OpPart
+from ssdsl.ir.value import Name, names_of
 from ssdsl.model.dims.layers import module_of
 from ssdsl.record import replace
 
@@ -37,8 +37,10 @@ def add_run(
     used = leaving | {name for op in ops for name in op.reads}
     activations: dict[str, str] = {}  # by parameter, its argument
     weights: dict[str, str] = {}
+    originals: dict[Instr, OpPart] = {}
     for op in ops:
         told = _without_first(op, scope)
+        originals[told] = op
         for name, alias in zip(op.reads, told.reads, strict=True):
             if name in body.made or alias in body.outside:
                 continue
@@ -56,7 +58,7 @@ def add_run(
     end = f"    return {', '.join(body.made[n] for n in results) or '()'}"
     text = "\n".join([head, *(f"    {line}" for line in lines), end])
     called = scope.run(text, _word(ops, layer, scope))
-    places = dict(zip(body.instructions, ops, strict=True))
+    places = {line: originals[told] for line, told in body.instructions.items()}
     targets = ", ".join(outer.make(n, body.made[n].rstrip("_0123456789") or "x") for n in results)
     call = f"{called}({', '.join(arguments.values())})"
     outer.call(f"{targets} = {call}" if targets else call)
@@ -68,8 +70,9 @@ def _without_first(op: OpPart, scope: FileScope) -> OpPart:
     if not op.first:
         return op
     operands = scope.program.graph.by_name[op.operator].inputs
+    along = ", ".join(name for coordinate in op.first for name in names_of(coordinate))
     reads = (
-        Name(f"{name.value} of the first", name.version) if operand.once else name
+        Name(f"{name.value} of the first along {along}", name.version) if operand.once else name
         for name, operand in zip(op.reads, operands, strict=True)
     )
     return replace(op, first=(), reads=tuple(reads))

@@ -1,4 +1,4 @@
-"""A product that a model computes twice: two results of equal numbers, of which one is squared."""
+"""Products that share: two of equal numbers, and two with the same bias."""
 
 import torch
 from torch import nn
@@ -15,6 +15,22 @@ class Twins(nn.Module):
         wide = self.into(x).relu()
         again = self.back(wide) if self.twice else 0.5
         return (self.back(wide).square() * again).sum()
+
+
+class SharedBias(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(8, 4), nn.Linear(6, 4, bias=False)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        one = self.one(x)
+        two = nn.functional.linear(y, self.two.weight, self.one.bias)
+        return (one.square() * two.square()).sum()
+
+
+def shared_bias() -> Built:
+    axes = {"x": ("batch", "wide"), "y": ("batch", "narrow")}
+    return SharedBias(), {"x": torch.randn(8, 8), "y": torch.randn(8, 6)}, axes
 
 
 def net() -> Built:

@@ -17,6 +17,12 @@ from tests.verify.conftest import HERE, NARROW, captured, plan_path
 
 ALONE = "mesh gpus(one = 1)\nassign model to gpus\n"
 UNEQUAL = "mesh gpus(one = 1)\nsplit model by batch into m = [5, 3]\nassign model to gpus\n"
+TWO_AXES = """\
+mesh gpus(dp = 2, tp = 2)
+split model by wide into tp
+split model by narrow into dp
+assign model to gpus
+"""
 RECOMPUTED = "mesh gpus(dp = 2)\nsplit model by batch into dp, m = 2\nrecompute model\nassign model to gpus\n"
 MIXTURE = "mixtral:tiny,hidden=32,heads=4,ffn=32,layers=2,seq=8,vocab=64"
 CASES = [
@@ -47,14 +53,14 @@ def places(program: Program) -> Iterator[tuple[OpPart, bool]]:
 
 
 @pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """By run, why torch has not compiled it."""
+def called(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """By run that was called, why torch has not compiled it; "" if it has."""
     reasons: dict[str, str] = {}
     first = kernels.CompiledRun._first
 
     def noting(run: kernels.CompiledRun, kind: object, args: tuple[object, ...]) -> object:
         result = first(run, kind, args)
-        reasons.update({run.name: run.refused} if run.refused else {})
+        reasons[run.name] = run.refused if all(run.is_compiled.values()) == (not run.refused) else "not compiled"
         return result
 
     monkeypatch.setattr(kernels.CompiledRun, "_first", noting)
@@ -62,11 +68,11 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("model", "plan"), CASES)
-def test_a_plan_trains_as_one_device(model: str, plan: str, refused: dict[str, str]) -> None:
+def test_a_plan_trains_as_one_device(model: str, plan: str, called: dict[str, str]) -> None:
     text = plan if "\n" in plan else plan_path(plan).read_text()
     outcome = try_plan(*captured(model), text, Training(2, lr=0.02), kernels=Kernels.COMPILED)
     assert outcome.kind == "equal", outcome.text
-    assert not refused
+    assert called and not any(called.values())
 
 
 @pytest.mark.parametrize(
@@ -84,6 +90,15 @@ def test_what_is_sent_ends_a_run() -> None:
         for section in function.sections:
             for start, stop in section.compiled:
                 assert all(isinstance(i, OpPart) and not i.kernel.axes for i in section.body[start:stop])
+
+
+def test_products_with_the_same_bias_are_cut_along_different_axes() -> None:
+    text = (
+        "mesh gpus(dp = 2, tp = 2)\nsplit model by wide into tp\nsplit model by narrow into dp\nassign model to gpus\n"
+    )
+    program, model = compiled("twins.py:shared_bias", text), captured("twins.py:shared_bias")
+    assert [section.compiled[0] for f in program.functions for section in f.sections] == [(0, 2)]  # both products
+    assert try_plan(*model, text, Training(2, lr=0.02), kernels=Kernels.COMPILED).kind == "equal"
 
 
 def test_a_twin_keeps_a_result_from_being_overwritten() -> None:
