@@ -16,7 +16,7 @@ from ssdsl.ir.function import Backward, Function, Instr, OpPart, Section, Write,
 from ssdsl.ir.program import Kernels
 from ssdsl.ir.value import Name
 from ssdsl.lower.functions.form_sections import weight_side
-from ssdsl.lower.functions.views import views_in
+from ssdsl.lower.functions.views import is_view
 from ssdsl.lower.stages import Assembled
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.record import Record, replace
@@ -59,7 +59,7 @@ def _in_runs(section: Section, excluded: _Excluded, graph: Graph) -> Section:
     writes: list[Instr] = []  # of the open run's results
 
     def close() -> None:
-        if sum(not _is_view(op, graph) for op in opened) >= FEWEST:
+        if sum(not is_view(op, graph) for op in opened) >= FEWEST:
             runs.append((len(body), len(body) + len(opened)))
         body.extend([*opened, *writes])
         opened.clear()
@@ -67,6 +67,7 @@ def _in_runs(section: Section, excluded: _Excluded, graph: Graph) -> Section:
 
     for instr in section.body:
         made = {v.name for op in opened for v in op.results}
+        made.update(r for op in opened for r in op.reads if r.value in graph.running)  # which it may change
         if isinstance(instr, OpPart) and _is_compiled(instr, graph.by_name[instr.operator], excluded, made):
             opened.append(instr)
         elif made.isdisjoint(reads_of(instr)):
@@ -78,11 +79,6 @@ def _in_runs(section: Section, excluded: _Excluded, graph: Graph) -> Section:
             body.append(instr)
     close()
     return replace(section, body=tuple(body), compiled=tuple(runs))
-
-
-def _is_view(op: OpPart, graph: Graph) -> bool:
-    seen = views_in(op, graph)
-    return all(v.name in seen for v in op.results)
 
 
 def _is_compiled(op: OpPart, operator: Operator, excluded: _Excluded, made: set[Name]) -> bool:

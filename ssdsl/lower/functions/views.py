@@ -37,6 +37,12 @@ def made_again(function: Function, graph: Graph) -> dict[Name, int]:
     return {name: roots[root] for name in function.uses.makers if (root := memory.get(name, name)) in roots}
 
 
+def is_view(op: OpPart, graph: Graph) -> bool:
+    """Whether all results of a part of an operator are views: it launches no kernel."""
+    views = views_in(op, graph)
+    return all(v.name in views for v in op.results)
+
+
 def views_in(op: OpPart, graph: Graph) -> dict[Name, Name]:
     """The results of a part of an operator that are views, each with the operand that it is a view of. A kernel of the
     runtime makes new tensors, also of an operator whose own call gives views."""

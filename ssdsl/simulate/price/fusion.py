@@ -19,7 +19,7 @@ from ssdsl.analyse.program_index import ProgramIndex, size_bytes
 from ssdsl.ir.function import Function, OpPart, Section, saved_names
 from ssdsl.ir.program import Kernels
 from ssdsl.ir.value import Name, Var
-from ssdsl.lower.functions.views import views_in
+from ssdsl.lower.functions.views import is_view
 from ssdsl.model.graph import Operator
 from ssdsl.record import Record
 
@@ -115,8 +115,7 @@ class Fusion:
         return Launch(tuple(ops), tuple(reads), writes, tuple(kept), tuple(extras))
 
     def _is_view(self, op: OpPart) -> bool:
-        seen = views_in(op, self.facts.program.graph)
-        return all(v.name in seen for v in op.results)
+        return is_view(op, self.facts.program.graph)
 
     def _may_fuse(self, op: OpPart) -> bool:
         return self.facts.fuses and not op.kernel.function and can_fuse(self.facts.operators[op.operator])
