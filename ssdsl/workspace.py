@@ -10,6 +10,7 @@ from ssdsl.collector import paused_collector
 from ssdsl.ir.program import Kernels, Program
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import After, Lowered, formed, lower, lowered_again, scheduled
+from ssdsl.lower.stages import Planned
 from ssdsl.lower.unread import unread
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import Reading, read_plan
@@ -126,7 +127,7 @@ class Workspace:
     def _lowered(self, plan: Plan, after: After | None) -> Lowered:
         found = None if self._last is None or after is not None else lowered_again(self._last, plan)
         if found is None:
-            before = formed(plan, self.cluster, after, kernels=self.kernels)
+            before = formed(Planned(plan, self.cluster, kernels=self.kernels), after)
             found = Lowered(plan, before, scheduled(before, after), object())
         self._last = found
         return found

@@ -18,6 +18,12 @@ from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.model.memory.storage import Storage
 
 
+def fuses_on(program: Program, cluster: Cluster) -> bool:
+    """Whether runs of operators are one kernel: torch.compile makes them, or the stack that a cluster stands for has
+    them."""
+    return cluster.fuses or program.kernels is Kernels.COMPILED
+
+
 @dataclass(slots=True)
 class ProgramIndex:
     """An index of a program, and options of the simulation. `places` are the storages of values; `weights` the values
@@ -45,8 +51,7 @@ class ProgramIndex:
     @classmethod
     def on(cls, program: Program, cluster: Cluster, state: StatePrecision = MIXED) -> "ProgramIndex":
         """The index for devices of a cluster. On GPUs attention is one kernel in PyTorch, too."""
-        fuses = cluster.fuses or program.kernels is Kernels.COMPILED
-        return cls(program, fuses, state, not cluster.shares_cores, cluster.overlap.products)
+        return cls(program, fuses_on(program, cluster), state, not cluster.shares_cores, cluster.overlap.products)
 
     def __post_init__(self) -> None:
         self.fuses_attention |= self.fuses

@@ -93,21 +93,14 @@ def lower(
     Raises PlanError: unequal parts cut again, statistics split in time, state that cannot be sharded, an order that is
     a cycle, more devices than the cluster has, a weight on devices on which it is not held.
     """
-    return scheduled(formed(plan, cluster, after, held, trains, kernels), after)
+    return scheduled(formed(Planned(plan, cluster, held, trains, kernels), after), after)
 
 
-def formed(
-    plan: Plan,
-    cluster: Cluster | None = None,
-    after: After | None = None,
-    held: Held = Held(),
-    trains: bool = True,
-    kernels: Kernels = Kernels.EAGER,
-) -> Formed:
-    """A plan's functions with their communication, before their tasks are ordered."""
+def formed(planned: Planned, after: After | None = None) -> Formed:
+    """The functions of a plan that is not rewritten yet, with their communication, before their tasks are ordered."""
+    plan, cluster = planned.plan, planned.cluster
     if cluster is not None:
         cluster.check_size(plan.devices, plan.meshes[-1].span)
-    planned = Planned(plan, cluster, held, trains, kernels)
     of_rule = None if after is None else lambda name, plan: after(name, replace(planned, plan=plan))
     return _run_passes(FORMING, replace(planned, plan=rewrite(plan, of_rule)), Formed, after)
 

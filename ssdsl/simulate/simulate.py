@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from ssdsl.analyse.program_index import ProgramIndex
+from ssdsl.analyse.program_index import ProgramIndex, fuses_on
 from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
 from ssdsl.ir.execute import ActionPart
-from ssdsl.ir.program import Compute, Kernels, Program, Role, Start
+from ssdsl.ir.program import Compute, Program, Role, Start
 from ssdsl.model.products import step_flops
 from ssdsl.record import Record, replace
 from ssdsl.simulate.draw_timeline import draw, title_of
@@ -108,7 +108,7 @@ def report(step: SimulatedStep, program: Program, source: Source) -> Report:
         _mfu(program, cluster, flops, step_s),
         tuple(_traffic(program, trace, cluster)),
         program.plan.devices,
-        cluster.fuses or program.kernels is Kernels.COMPILED,
+        fuses_on(program, cluster),
         lambda: replace(draw(program, source, cluster, trace, ends, step.memory), bubble=bubble),
     )
 

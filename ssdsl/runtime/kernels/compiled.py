@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ from ..ranks.world import here
 MANY = 3  # graphs of a run: for instance for training, for a smaller last batch, and without gradients
 BACKEND = os.environ.get("SSDSL_COMPILER", "inductor")  # `aot_eager_decomp_partition` needs no C++ compiler
 LIMIT = 64  # of torch's own graphs of a run, which all ranks of a process share
+LIMITED: dict[str, Any] = (
+    {"recompile_limit": LIMIT} if "recompile_limit" in signature(torch.compile).parameters else {}
+)  # torch 2.13
 
 
 class CompiledRun:
@@ -70,7 +74,7 @@ class CompiledRun:
             try:
                 result = self._compiled(args)
             except FailOnRecompileLimitHit:
-                self.refused = f"it has more than {LIMIT} graphs"
+                self.refused = "torch has too many graphs of it"
             except TorchDynamoException as error:
                 self.refused = str(error).strip().partition("\n")[0]
             else:
@@ -81,8 +85,7 @@ class CompiledRun:
 
     def _compiled(self, args: tuple[Any, ...]) -> Any:
         try:
-            with torch._dynamo.config.patch(recompile_limit=LIMIT):
-                return self.kernel(*args)
+            return self.kernel(*args)
         except TorchDynamoException:
             raise
         except (IndexError, RuntimeError):
@@ -134,7 +137,7 @@ def _kernel(code: _Code) -> Callable[..., Any]:
     """The compiled function, one for all ranks of a process: torch keeps kernels by code, and names them in the module
     that it first compiled them for. Raises EngineError where it cannot compile."""
     check_compiler()
-    return torch.compile(code.run, fullgraph=True, dynamic=False, backend=BACKEND)
+    return torch.compile(code.run, fullgraph=True, dynamic=False, backend=BACKEND, **LIMITED)
 
 
 def check_compiler() -> None:

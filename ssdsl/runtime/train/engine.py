@@ -402,9 +402,8 @@ class Engine:
         """The number of runs of operators that torch has compiled on this rank; and of those that run operator by
         operator, at least for some sizes, why."""
         runs = self.world.runs
-        return sum(any(run.is_compiled.values()) for run in runs), {
-            run.name: run.refused for run in runs if run.refused
-        }
+        refused = {run.name: run.refused for run in runs if run.refused}
+        return sum(any(run.is_compiled.values()) for run in runs), refused
 
     def waits(self) -> str:
         """The communication for which this rank waits, with the plan's line; "" if none. Called by another thread."""

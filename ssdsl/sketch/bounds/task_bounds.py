@@ -18,7 +18,7 @@ from ssdsl.identity import ByIdentity
 from ssdsl.ir.function import Backward, Function, FunctionInput
 from ssdsl.ir.program import Compute, Members, Program, Update
 from ssdsl.lower.lower import formed, formed_with
-from ssdsl.lower.stages import Formed, Scheduled, grown
+from ssdsl.lower.stages import Formed, Planned, Scheduled, grown
 from ssdsl.lower.tasks.graph import roles_of
 from ssdsl.plan.plan import ClockOrder, ClockRow, OpPlan, Phase, Placement, Plan, TaskSet
 from ssdsl.record import replace
@@ -32,7 +32,7 @@ from ssdsl.text.source import Span
 def unordered(plan: Plan, sets: Mapping[str, int], cluster: Cluster, state: StatePrecision) -> "Unordered":
     """Lowers a plan without its orders. Operators with different numbers in `sets` go into different functions, as if a
     clock named the sets. Raises PlanError if the plan cannot be lowered."""
-    return _priced(formed(_named(plan, sets), cluster), cluster, state)
+    return _priced(formed(Planned(_named(plan, sets), cluster)), cluster, state)
 
 
 def _priced(lowering: Formed, cluster: Cluster, state: StatePrecision) -> "Unordered":

@@ -13,6 +13,7 @@ from ssdsl.ir.function import Backward
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.lower.lower import formed
+from ssdsl.lower.stages import Planned
 from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.plan import HALVES
 from ssdsl.record import replace
@@ -128,7 +129,7 @@ def test_functions_with_backwards_in_halves_are_those_of_a_plan_that_names_the_h
     whole = unordered(reading.plan, dict.fromkeys(reading.plan.operators, 0), cluster, MIXED)
     halved = whole.halved().lowering
     assert {f.backward for f in halved.functions} & {Backward.HALVES} and halved.functions != whole.lowering.functions
-    anew = formed(replace(whole.lowering.plan, clocks=halved.plan.clocks), cluster)
+    anew = formed(Planned(replace(whole.lowering.plan, clocks=halved.plan.clocks), cluster))
     for part in ("functions", "prologues", "messages", "params", "flats", "loss"):
         assert getattr(halved, part) == getattr(anew, part)
 
