@@ -1,9 +1,9 @@
 """Runs of operators that torch.compile makes kernels of.
 
 A role's file marks them with `@compiled`: functions of tensors alone, without communication. Each is compiled for the
-arguments that it is called with, forward and backward together. It runs operator by operator, as it is written, where
-torch cannot compile it; for more than `MANY` kinds of arguments; and in a step that is followed operator by operator (a
-clock, a search for NaN).
+arguments that it is called with, forward and backward together; where torch refuses one of its lines, what stands in
+front of that and behind it is. It runs operator by operator, as it is written, for more than `MANY` kinds of arguments,
+and in a step that is followed operator by operator (a clock, a search for NaN).
 """
 
 import fcntl
@@ -24,8 +24,10 @@ from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from ..errors import EngineError
 from ..ranks.world import here
+from .run_pieces import Lines, lines_of, refused_line
 
 MANY = 3  # graphs of a run: for instance for training, for a smaller last batch, and without gradients
+MOST = 16  # refused parts of a run, which is not cut any further then
 BACKEND = os.environ.get("SSDSL_COMPILER", "inductor")  # `aot_eager_decomp_partition` needs no C++ compiler
 LIMIT = 64  # of torch's own graphs of a run, which all ranks of a process share
 LIMITED: dict[str, Any] = (
@@ -34,14 +36,15 @@ LIMITED: dict[str, Any] = (
 
 
 class CompiledRun:
-    """A function of tensors and sizes. `is_compiled` says, by kind of arguments, whether they run compiled: a forward
-    that is recomputed must run as it ran before. `refused` says why some do not."""
+    """A function of tensors and sizes. `ways` has, by kind of arguments, what is called for them: a forward that is
+    recomputed must run as it ran before. `refused` says what runs as it is written, and why."""
 
-    def __init__(self, run: Callable[..., Any]) -> None:
-        self.run, self.refused = run, ""
-        self.kernel = _kernel(_Code(run))
-        self.is_compiled: dict[Hashable, bool] = {}
-        here().runs.append(self)
+    def __init__(self, run: Callable[..., Any], lines: Lines | None = None, of: "CompiledRun | None" = None) -> None:
+        self.run, self.lines = run, lines
+        self.refused: dict[str, str] = of.refused if of is not None else {}
+        self.refusals: list[str] = of.refusals if of is not None else []  # the names of what torch has refused
+        self.kernel = _kernel(_Code(self.run))
+        self.ways: dict[Hashable, Callable[..., Any]] = {}
 
     @property
     def name(self) -> str:
@@ -52,14 +55,19 @@ class CompiledRun:
         if here().tracer is not None:
             return self.run(*args)
         kind = _kind(args)
-        if kind not in self.is_compiled:
+        if kind not in self.ways:
             return self._first(kind, args)
-        return self.run(*args) if not self.is_compiled[kind] else self._compiled(args)
+        return self.ways[kind](*args)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether torch has compiled it, at least in pieces."""
+        return any(way != self.run for way in self.ways.values())
 
     def _first(self, kind: Hashable, args: tuple[Any, ...]) -> Any:
         """The first call with arguments of a kind."""
         world = here()
-        begun = sum(bool(run.is_compiled) for run in world.runs)
+        begun = sum(bool(run.ways) for run in world.runs)
         world.compiling = f"compiling `{self.name}`, {begun + 1} of {len(world.runs)}"
         try:
             with _turn(self.run, kind):
@@ -68,22 +76,33 @@ class CompiledRun:
             world.compiling = ""
 
     def _tried(self, kind: Hashable, args: tuple[Any, ...]) -> Any:
-        if sum(self.is_compiled.values()) == MANY:
-            self.refused = f"it is called with more than {MANY} kinds of arguments"
+        way: Callable[..., Any] = self.run
+        if sum(way == self._compiled for way in self.ways.values()) == MANY:
+            self.refused[self.name] = f"it is called with more than {MANY} kinds of arguments"
         else:
             try:
-                result = self._compiled(args)
+                result = self._compiled(*args)
             except FailOnRecompileLimitHit:
-                self.refused = "torch has too many graphs of it"
+                self.refused[self.name] = "torch has too many graphs of it"
             except TorchDynamoException as error:
-                self.refused = str(error).strip().partition("\n")[0]
+                way = self._around(error)
             else:
-                self.is_compiled[kind] = True
+                self.ways[kind] = self._compiled
                 return result
-        self.is_compiled[kind] = False
-        return self.run(*args)
+        self.ways[kind] = way
+        return way(*args)
 
-    def _compiled(self, args: tuple[Any, ...]) -> Any:
+    def _around(self, error: TorchDynamoException) -> Callable[..., Any]:
+        """The run in pieces that are compiled, around the line that torch refuses, or in halves if the error tells no
+        line; as it is written if it is that line."""
+        self.refusals.append(self.name)
+        lines, number = self.lines or lines_of(self.run), refused_line(self.run, error)
+        around = lines.cut(number, lambda p: CompiledRun(p.run, p, self)) if len(self.refusals) < MOST else None
+        if around is None:
+            self.refused[lines.told] = str(error).strip().partition("\n")[0]
+        return around or self.run
+
+    def _compiled(self, *args: Any) -> Any:
         try:
             return self.kernel(*args)
         except TorchDynamoException:
@@ -155,4 +174,6 @@ def check_compiler() -> None:
 
 def compiled(run: Callable[..., Any]) -> CompiledRun:
     """A decorator for a run of operators that torch.compile makes kernels of."""
-    return CompiledRun(run)
+    made = CompiledRun(run)
+    here().runs.append(made)
+    return made

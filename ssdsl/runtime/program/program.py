@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..kernels.run_pieces import TEXT
 from .initial_state import InitialState
 from .table import Table, read_table
 
@@ -47,6 +48,7 @@ class CompiledProgram:
     def code(self, role: str) -> Any:
         """The module of a role, created anew for each rank: its process groups are those of the rank that loads it."""
         module = ModuleType(f"role_{role}")
+        vars(module)[TEXT] = self.roles[role]
         exec(_compiled(self.roles[role], f"role_{role}.py"), vars(module))
         return module
 

@@ -399,11 +399,10 @@ class Engine:
 
     @property
     def compiled(self) -> tuple[int, dict[str, str]]:
-        """The number of runs of operators that torch has compiled on this rank; and of those that run operator by
-        operator, at least for some sizes, why."""
-        runs = self.world.runs
-        refused = {run.name: run.refused for run in runs if run.refused}
-        return sum(any(run.is_compiled.values()) for run in runs), refused
+        """The number of runs of operators that torch has compiled on this rank; and of what runs operator by operator,
+        at least for some sizes, why."""
+        refused = {line: reason for run in self.world.runs for line, reason in run.refused.items()}
+        return sum(run.is_compiled for run in self.world.runs), refused
 
     def waits(self) -> str:
         """The communication for which this rank waits, with the plan's line; "" if none. Called by another thread."""

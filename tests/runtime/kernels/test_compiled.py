@@ -1,6 +1,7 @@
 """A compiled run is called in torch's kernels where it can be, and operator by operator where it cannot."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,12 +10,14 @@ from torch._inductor.exc import InvalidCxxCompiler
 
 from ssdsl.cli.training import check_kernels
 from ssdsl.runtime.kernels import compiled as kernels
-from ssdsl.runtime.kernels.compiled import MANY, CompiledRun, compiled
+from ssdsl.runtime.kernels.compiled import MANY, CompiledRun, _kind, compiled
 from ssdsl.runtime.random.counter_rng import GENERATORS, Generator, step_keys
 from ssdsl.runtime.random.distributions import dropout
 from ssdsl.runtime.ranks.world import World
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
+
+__text__ = Path(__file__).read_text()  # as modules of roles have
 
 
 class Alone:
@@ -36,12 +39,8 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
 
 def calls(run: CompiledRun, *args: Any) -> tuple[torch.Tensor, bool]:
     """The result of a call, and whether it ran operator by operator."""
-    called: list[None] = []
-    inner = run.run
-    run.run = lambda *given: (called.append(None), inner(*given))[1]
     result = run(*args)
-    run.run = inner
-    return result, bool(called)
+    return result, run.ways[_kind(args)] == run.run
 
 
 def test_it_is_compiled_for_some_kinds_of_arguments_and_keeps_to_it() -> None:
@@ -50,33 +49,92 @@ def test_it_is_compiled_for_some_kinds_of_arguments_and_keeps_to_it() -> None:
     eager = [calls(run, torch.ones(n))[1] for n in sizes]
     assert eager == [False] * MANY + [True]
     assert [calls(run, torch.ones(n))[1] for n in sizes] == eager
-    assert run.refused == f"it is called with more than {MANY} kinds of arguments"
+    assert run.refused == {"doubled": f"it is called with more than {MANY} kinds of arguments"}
+
+
+def looks(x: torch.Tensor) -> torch.Tensor:
+    return x + 1 if x.sum().item() > 0 else x - 1
 
 
 def test_what_torch_cannot_compile_runs_as_it_is_written() -> None:
-    def looks(x: torch.Tensor) -> torch.Tensor:
-        return x + 1 if x.sum().item() > 0 else x - 1
-
     run = compiled(looks)
     assert torch.equal(run(torch.ones(2)), torch.full((2,), 2.0)) and run.refused
     assert torch.equal(run(-torch.ones(2)), torch.full((2,), -2.0))
 
 
-def test_a_step_that_is_followed_is_not_compiled(world: World) -> None:
-    run = compiled(doubled)
-    world.tracer = object()  # type: ignore[assignment]
-    assert calls(run, torch.ones(2))[1] and not run.is_compiled
+@torch._dynamo.disable
+def refused(x: torch.Tensor) -> torch.Tensor:
+    """What torch.compile does not take."""
+    return x.sort().values
 
 
-def test_a_wrong_index_is_told_by_the_operator() -> None:
-    def looked_up(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.embedding(index, table) + 1
+def around(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    mm = x @ weight
+    relu = mm.relu()
+    sort = refused(relu)
+    add = sort + x
+    mul = add * relu
+    return mul, mm
 
+
+def backend_refuses(graph: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
+    """A backend that refuses one operator, and does not say where that stands."""
+    if any(node.target in ("relu", torch.relu) for node in graph.graph.nodes):
+        raise RuntimeError("no relu")
+    return graph
+
+
+def test_what_torch_refuses_runs_as_it_is_written_and_the_rest_compiled() -> None:
+    run = compiled(around)
+    given = torch.randn(4, 4), torch.randn(4, 4, requires_grad=True)
+    for ours, plain in zip(run(*given), around(*given), strict=True):
+        assert torch.equal(ours, plain)
+        assert torch.allclose(*(torch.autograd.grad(y.sum(), given[1], retain_graph=True)[0] for y in (ours, plain)))
+    assert [*run.refused] == ["sort = refused(relu)"] and run.is_compiled
+
+
+def test_a_backend_that_does_not_say_what_it_refuses_gets_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "BACKEND", backend_refuses)
+    kernels._kernel.cache_clear()
+    run = compiled(around)
+    given = torch.randn(4, 4), torch.randn(4, 4)
+    assert all(map(torch.equal, run(*given), around(*given)))
+    assert [*run.refused] == ["relu = mm.relu()", "sort = refused(relu)"]
+    kernels._kernel.cache_clear()
+
+
+def looked_up(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    sort = refused(table)
+    add = sort + 1
+    embedding = torch.nn.functional.embedding(index, add)
+    return embedding
+
+
+def test_an_error_of_a_piece_is_told_at_its_line() -> None:
     run = compiled(looked_up)
     run(torch.ones(4, 2), torch.tensor([1, 2]))
     with pytest.raises(IndexError) as error:
         run(torch.ones(4, 2), torch.tensor([1, 4]))
-    assert any(entry.name == "looked_up" for entry in error.traceback)
+    (entry,) = (e for e in error.traceback if e.name == "looked_up_2")
+    assert str(entry.statement).strip().startswith("embedding =")
+
+
+def test_a_step_that_is_followed_is_not_compiled(world: World) -> None:
+    run = compiled(doubled)
+    world.tracer = object()  # type: ignore[assignment]
+    assert torch.equal(run(torch.ones(2)), torch.full((2,), 2.0)) and not run.ways
+
+
+def embedded(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.embedding(index, table) + 1
+
+
+def test_a_wrong_index_is_told_by_the_operator() -> None:
+    run = compiled(embedded)
+    run(torch.ones(4, 2), torch.tensor([1, 2]))
+    with pytest.raises(IndexError) as error:
+        run(torch.ones(4, 2), torch.tensor([1, 4]))
+    assert any(entry.name == "embedded" for entry in error.traceback)
 
 
 def dropped(
