@@ -13,10 +13,13 @@ class Maker(StrEnum):
 
 
 GPT = "gpt:small"
+DROPOUT = "gpt:small,dropout=0.1"
+SWIN = "swin:small"
+UNET = "bench/unet.py:small"
 LONG = "gpt:small,seq=2048,batch=1"
 VOLUME = "cosmoflow:tiny,width=64,batch=1"  # channels 8, 16, 32, 64; linear layers to 64, 32 and 4
 MIXTURE = "mixtral:tiny,hidden=256,heads=8,ffn=512,layers=4,experts=8,seq=128,vocab=2048,balance=0"
-LIMITS = {Maker.HAND: 1.05, Maker.LIBRARY: 1.00}  # our step may take so many times as long as theirs
+HAND_LIMIT = 1.05  # our step may take so many times as long as a hand-written program's
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A program that trains a small model: a module of `bench.peers`, or a plan to compile."""
+    """A program that trains a small model: a module of `bench.peers`, or a plan to compile. A step of ours may take
+    `limit` times as long as the library's."""
 
     name: str
     strategy: str
@@ -48,47 +52,50 @@ class Contender:
     program: str | Plan
     processes: int = 2
     model: str = GPT
+    limit: float = 1.00
     compiles: bool = False  # a module of `bench.peers` that calls torch.compile
 
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers: each program draws others."""
+        return self.model == DROPOUT
 
-SINGLES = {  # of each model, whose losses all others must have
-    GPT: Contender("single process", "", Maker.LIBRARY, "single", processes=1),
-    MIXTURE: Contender("single process, mixture", "", Maker.LIBRARY, "single_mixture", processes=1, model=MIXTURE),
-    LONG: Contender("single process, long", "", Maker.LIBRARY, "single_long", processes=1, model=LONG),
-    VOLUME: Contender("single process, volumes", "", Maker.LIBRARY, "single_volume", processes=1, model=VOLUME),
-}
+
+def single(model: str) -> Contender:
+    """The untouched module in one process."""
+    return Contender("the module", f"one device, {model}", Maker.LIBRARY, "single", 1, model)
+
+
+SINGLES = {model: single(model) for model in (GPT, DROPOUT, SWIN, UNET, LONG, VOLUME, MIXTURE)}  # all have their losses
+
+
+def on_one_device(model: str) -> tuple[Contender, ...]:
+    """A model alone, eager and compiled."""
+    plan, strategy = "examples/data_parallel.ssp", SINGLES[model].strategy
+    return (
+        Contender("alone.ssp", strategy, Maker.OURS, Plan(plan, ("D=1",)), 1, model, 1.03),
+        Contender("alone.ssp", f"{strategy}, compiled", Maker.OURS, Plan(plan, ("D=1",), "compiled"), 1, model, 1.03),
+        Contender("torch.compile", f"{strategy}, compiled", Maker.LIBRARY, "single", 1, model, compiles=True),
+    )
+
+
+def on_two(
+    plan: str, settings: tuple[str, ...], strategy: str, library: tuple[str, str], limit: float
+) -> tuple[Contender, ...]:
+    """A plan beside a library's program, both compiled."""
+    strategy = f"{strategy}, compiled"
+    name, program = library
+    return (
+        Contender(plan, strategy, Maker.OURS, Plan(f"examples/{plan}", settings, "compiled"), limit=limit),
+        Contender(name, strategy, Maker.LIBRARY, program, compiles=True),
+    )
+
 
 CONTENDERS = (
-    Contender("alone.ssp", "one device", Maker.OURS, Plan("examples/data_parallel.ssp", ("D=1",)), processes=1),
-    Contender("the module", "one device", Maker.LIBRARY, "single", processes=1),
-    Contender(
-        "alone.ssp, compiled",
-        "one device, compiled",
-        Maker.OURS,
-        Plan("examples/data_parallel.ssp", ("D=1",), "compiled"),
-        processes=1,
-    ),
-    Contender("torch.compile", "one device, compiled", Maker.LIBRARY, "single", processes=1, compiles=True),
-    Contender(
-        "data_parallel.ssp, compiled",
-        "data parallel x2, compiled",
-        Maker.OURS,
-        Plan("examples/data_parallel.ssp", ("D=2",), "compiled"),
-    ),
-    Contender("DDP, compiled", "data parallel x2, compiled", Maker.LIBRARY, "ddp", compiles=True),
-    Contender(
-        "tensor_parallel.ssp, compiled",
-        "tensor parallel x2, compiled",
-        Maker.OURS,
-        Plan("examples/tensor_parallel.ssp", ("T=2",), "compiled"),
-    ),
-    Contender(
-        "parallelize_module, compiled", "tensor parallel x2, compiled", Maker.LIBRARY, "dtensor_tp", compiles=True
-    ),
-    Contender(
-        "zero.ssp, compiled", "ZeRO-3 x2, compiled", Maker.OURS, Plan("examples/zero.ssp", ("D=2", "Z=3"), "compiled")
-    ),
-    Contender("fully_shard, compiled", "ZeRO-3 x2, compiled", Maker.LIBRARY, "fsdp2", compiles=True),
+    *(contender for model in (GPT, DROPOUT, SWIN, UNET) for contender in on_one_device(model)),
+    *on_two("data_parallel.ssp", ("D=2",), "data parallel x2", ("DDP", "ddp"), 1.00),
+    *on_two("tensor_parallel.ssp", ("T=2",), "tensor parallel x2", ("parallelize_module", "dtensor_tp"), 0.95),
+    *on_two("zero.ssp", ("D=2", "Z=3"), "ZeRO-3 x2", ("FSDP2 fully_shard", "fsdp2"), 0.90),
     Contender("data_parallel.ssp", "data parallel x2", Maker.OURS, Plan("examples/data_parallel.ssp", ("D=2",))),
     Contender("flat all_reduce", "data parallel x2", Maker.HAND, "hand_dp"),
     Contender("DDP", "data parallel x2", Maker.LIBRARY, "ddp"),

@@ -1,17 +1,19 @@
 """Step times of compiled plans beside hand-written programs and libraries, which all train the same small model.
 
 A round launches every contender once, in turn, and every other round turns the order around: a machine that slows down
-slows all of them. Times are medians over rounds; a ratio is the median of the ratios within each round. Each one's
-losses are compared with the single process, step by step: a contender that trains on other numbers has failed.
+slows all of them. Times are medians and minima over rounds, on the clock and of the slowest process's processor; a
+ratio is the median of the ratios within each round. Kernels are compiled in the first round, and loaded in the others.
+Each one's losses are compared with the single process, step by step: a contender that trains on other numbers failed.
 """
 
 import argparse
 import itertools
 import math
+import re
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich import box
@@ -19,11 +21,14 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bench.contenders import CONTENDERS, LIMITS, SINGLES, Contender, Maker, Plan
+from bench.contenders import CONTENDERS, HAND_LIMIT, SINGLES, Contender, Maker, Plan
 from bench.launch import Failed, Run, compile_plan, launch
 
 WIDTH = 120  # of the table in a pipe
 LOSS_TOLERANCE = 1e-4  # relative, in every step
+DRAWN_TOLERANCE = 0.05  # of contenders that draw random numbers, each others
+GAIN = 0.9  # of that which torch.compile gives the module
+SECOND_START_S, OF_A_RUN_S = 3.0, 0.5  # of processor time
 Runs = dict[Contender, list[Run]]
 
 
@@ -36,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     failures |= dict.fromkeys(strangers(runs), "its losses are not those of the single process")
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     console.print(table(chosen, runs, failures))
+    for line in gains(chosen, runs, failures):
+        console.print(line, soft_wrap=True, highlight=False)
     for contender, why in failures.items():
         console.print(f"[red]{contender.name}[/red]: {why}", soft_wrap=True, highlight=False)
     return 1 if failures else 0
@@ -44,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 def with_singles(contenders: list[Contender]) -> tuple[Contender, ...]:
     """Each model's single process in front of those that train it."""
     models = dict.fromkeys(c.model for c in contenders)
-    return tuple(c for m in models for c in (SINGLES[m], *(c for c in contenders if c.model == m)))
+    return tuple(c for m in models for c in (SINGLES[m], *(c for c in contenders if c.model == m and c != SINGLES[m])))
 
 
 def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
@@ -53,7 +60,7 @@ def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=12, help="timed steps of a launch")
     parser.add_argument("--warmup", type=int, default=5, help="steps before them")
     parser.add_argument("--only", default="", metavar="TEXT", help="contenders whose strategy or name has this in it")
-    parser.add_argument("--ours", default=[], action="append", metavar="NAME=DIR", help="a program compiled before")
+    parser.add_argument("--ours", default=[], action="append", metavar="FOLDER=DIR", help="a program compiled before")
     return parser.parse_args(arguments)
 
 
@@ -68,7 +75,7 @@ def race(chosen: tuple[Contender, ...], folder: Path, args: argparse.Namespace) 
             if contender in failures:
                 continue
             try:
-                runs[contender].append(launch(contender, folder / contender.name, args.steps, args.warmup))
+                runs[contender].append(launch(contender, folder / key(contender), args.steps, args.warmup))
             except Failed as failed:
                 failures[contender] = str(failed)
     return runs, failures
@@ -78,16 +85,21 @@ def prepare(chosen: tuple[Contender, ...], folder: Path, compiled: dict[str, str
     """Give each contender a folder, with its program if it is a plan; those that do not compile, and why."""
     failures = {}
     for contender in chosen:
-        (folder / contender.name).mkdir()
-        program = folder / contender.name / "program"
+        (folder / key(contender)).mkdir()
+        program = folder / key(contender) / "program"
         try:
-            if contender.name in compiled:
-                program.symlink_to(Path(compiled[contender.name]).resolve())
+            if key(contender) in compiled:
+                program.symlink_to(Path(compiled[key(contender)]).resolve())
             elif isinstance(contender.program, Plan):
                 compile_plan(contender.program, program, contender.model)
         except Failed as failed:
             failures[contender] = f"not compiled: {failed}"
     return failures
+
+
+def key(contender: Contender) -> str:
+    """The name of a contender's folder."""
+    return re.sub(r"\W+", "_", f"{contender.strategy} {contender.name}")
 
 
 def turns(chosen: tuple[Contender, ...], rounds: int) -> Iterator[Contender]:
@@ -100,68 +112,120 @@ def strangers(runs: Runs) -> Iterator[Contender]:
     for contender, own in runs.items():
         single = runs[SINGLES[contender.model]]
         truth = single[0].losses if single else ()
-        if any(not agree(run.losses, truth) for run in own):
+        tolerance = DRAWN_TOLERANCE if contender.draws else LOSS_TOLERANCE
+        if any(not agree(run.losses, truth, tolerance) for run in own):
             yield contender
 
 
-def agree(losses: tuple[float, ...], truth: tuple[float, ...]) -> bool:
+def agree(losses: tuple[float, ...], truth: tuple[float, ...], tolerance: float) -> bool:
     pairs = zip(losses, truth, strict=False)
-    return len(losses) == len(truth) and all(math.isclose(a, b, rel_tol=LOSS_TOLERANCE) for a, b in pairs)
+    return len(losses) == len(truth) and all(math.isclose(a, b, rel_tol=tolerance) for a, b in pairs)
 
 
 def table(chosen: tuple[Contender, ...], runs: Runs, failures: dict[Contender, str]) -> Table:
     """One row for each contender, under its strategy; the ratios stand in the rows of ours."""
     result = Table(
         title="A training step of a small model, one thread a process",
-        caption="MB: the fullest process, beyond what it began with; !: slower in every round, ?: in most",
+        caption="cpu: processor time; first, again: seconds of the first step, without and with kernels of an earlier"
+        " launch; MB: the fullest process, beyond what it began with; !: slower than the limit in every round; "
+        "~: the limit is within the noise of the rounds",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
     result.add_column("program", no_wrap=True)
-    for heading in ("ms", "noise", "/ single", "/ hand", "/ library", "MB", "loss"):
+    for heading in HEADINGS:
         result.add_column(heading, justify="right", no_wrap=True)
     for strategy, members in itertools.groupby(chosen, lambda contender: contender.strategy):
-        if strategy:
-            result.add_row(f"[bold]{strategy}[/bold]")
+        result.add_row(f"[bold]{strategy}[/bold]")
         for contender in members:
             result.add_row(*row(contender, runs, failures))
         result.add_section()
     return result
 
 
+HEADINGS = ("ms", "least", "cpu", "least", "noise", "/ hand", "/ torch", "cpu", "first", "again", "MB", "loss")
+
+
 def row(contender: Contender, runs: Runs, failures: dict[Contender, str]) -> tuple[str, ...]:
-    name = f"{contender.name} ({contender.maker})"
+    name = f"  {contender.name} ({contender.maker})"
     if contender in failures:
         return name, "[red]failed[/red]"
-    times = [run.step_ms for run in runs[contender]]
-    is_ours, single = contender.maker is Maker.OURS, SINGLES[contender.model]
+    own = runs[contender]
+    clock, processor = [run.step_ms for run in own], [run.processor_ms for run in own]
+    rivals = [rival(contender, maker, runs, failures) for maker in (Maker.HAND, Maker.LIBRARY)]
+    again = statistics.median(run.first_s for run in own[1:]) if own[1:] else math.nan
     return (
         name,
-        f"{statistics.median(times):.1f}",
-        f"±{(max(times) - min(times)) / sum(times) * len(times) / 2:.0%}",
-        f"{statistics.median(ratios(contender, single, runs)):.2f}" if single not in failures else "",
-        *(verdict(contender, maker, runs, failures) if is_ours else "" for maker in (Maker.HAND, Maker.LIBRARY)),
-        f"{statistics.median(run.peak_mb for run in runs[contender]):.0f}",
-        f"{runs[contender][-1].losses[-1]:.4f}",
+        f"{statistics.median(clock):.1f}",
+        f"{min(clock):.1f}",
+        f"{statistics.median(processor):.1f}",
+        f"{min(processor):.1f}",
+        f"±{(max(clock) - min(clock)) / sum(clock) * len(clock) / 2:.0%}",
+        *(verdict(contender, r, runs) if r is not None else "" for r in rivals),
+        *(f"{statistics.median(ratios(contender, r, runs, cpu)):.2f}" if r else "" for r in rivals[1:]),
+        f"{own[0].first_s:.1f}",
+        f"{again:.1f}",
+        f"{statistics.median(run.peak_mb for run in own):.0f}",
+        f"{own[-1].losses[-1]:.4f}",
     )
 
 
-def verdict(ours: Contender, maker: Maker, runs: Runs, failures: dict[Contender, str]) -> str:
-    """The ratio to the rival of the same strategy, and whether it is beyond the limit in every round or in most."""
-    rivals = [c for c in runs if c.strategy == ours.strategy and c.maker is maker and c not in failures]
-    if not rivals:
-        return "-"
-    each = ratios(ours, rivals[0], runs)
+def rival(ours: Contender, maker: Maker, runs: Runs, failures: dict[Contender, str]) -> Contender | None:
+    """Whom a contender of ours is compared with, among those who ran."""
+    others = (c for c in runs if c.strategy == ours.strategy and c.maker is maker and c not in failures)
+    return next(others, None) if ours.maker is Maker.OURS else None
+
+
+def verdict(ours: Contender, other: Contender, runs: Runs) -> str:
+    """The ratio of the steps, and whether it is beyond the limit in every round, or the limit in their noise."""
+    limit = HAND_LIMIT if other.maker is Maker.HAND else ours.limit
+    each = ratios(ours, other, runs)
     ratio = statistics.median(each)
-    if ratio <= LIMITS[maker]:
-        return f"[green]{ratio:.2f}[/green]"
-    return f"[red]{ratio:.2f} ![/red]" if min(each) > LIMITS[maker] else f"[yellow]{ratio:.2f} ?[/yellow]"
+    if min(each) > limit:
+        return f"[red]{ratio:.2f} ![/red]"
+    colour = "green" if ratio <= limit else "yellow"
+    return f"[{colour}]{ratio:.2f}{' ~' if max(each) > limit else ''}[/{colour}]"
 
 
-def ratios(one: Contender, other: Contender, runs: Runs) -> list[float]:
+def clock(run: Run) -> float:
+    return run.step_ms
+
+
+def cpu(run: Run) -> float:
+    return run.processor_ms
+
+
+def ratios(one: Contender, other: Contender, runs: Runs, of: Callable[[Run], float] = clock) -> list[float]:
     """The ratio of the step times in each round."""
-    return [a.step_ms / b.step_ms for a, b in zip(runs[one], runs[other], strict=False)]
+    return [of(a) / of(b) for a, b in zip(runs[one], runs[other], strict=False)]
+
+
+def gains(chosen: tuple[Contender, ...], runs: Runs, failures: dict[Contender, str]) -> Iterator[str]:
+    """What compiled kernels make of a model alone, ours beside the module's, and what a second start of them takes."""
+    for ours in chosen:
+        if not isinstance(ours.program, Plan) or ours.program.kernels == "eager" or ours.processes > 1:
+            continue
+        eager = next(
+            c for c in chosen if c.model == ours.model and c.maker is Maker.OURS and c.strategy in ours.strategy
+        )
+        module, compiled = SINGLES[ours.model], rival(ours, Maker.LIBRARY, runs, failures)
+        if compiled is None or not failures.keys().isdisjoint((ours, eager, module)):
+            continue
+        own, theirs = (statistics.median(ratios(a, b, runs)) for a, b in ((eager, ours), (module, compiled)))
+        yield (
+            f"{ours.model}: compiled kernels make the step {own:.2f} times as fast, the module's {theirs:.2f} times: "
+            f"{own / theirs:.2f} of that (at least {GAIN})"
+        )
+        again = [[run.started_s for run in runs[c][1:]] for c in (ours, eager, compiled, module)]
+        if all(again):
+            least = [min(times) for times in again]
+            count = runs[ours][0].compiled
+            yield (
+                f"  a second start takes {least[0] - least[1]:.1f} s of processor time more than eager, "
+                f"the module's {least[2] - least[3]:.1f} s; {count} runs: "
+                f"at most {SECOND_START_S + OF_A_RUN_S * count:.1f} s"
+            )
 
 
 if __name__ == "__main__":

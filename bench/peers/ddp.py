@@ -4,8 +4,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers import GPT2LMHeadModel
 
-from bench.gpt import Batch
-from bench.peers.setup import Step, adamw, compiled, part_of, train
+from bench.peers.setup import Batch, Step, adamw, compiled, part_of, train
 
 BUCKET_MB = 4  # five of them
 

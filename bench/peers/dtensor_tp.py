@@ -13,9 +13,9 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, loss_parallel, parallelize_module
 from transformers import GPT2LMHeadModel
 
-from bench.gpt import SIZE, Batch
+from bench.gpt import SIZE
 from bench.peers.lean import Weights, attend, gelu, initial_weights
-from bench.peers.setup import IGNORED, Step, adamw, compiled, shift, train
+from bench.peers.setup import IGNORED, Batch, Step, adamw, compiled, shift, train
 
 
 def build(model: GPT2LMHeadModel, rank: int, ranks: int) -> Step:

@@ -5,8 +5,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from transformers import GPT2LMHeadModel
 
-from bench.gpt import Batch
-from bench.peers.setup import Step, adamw, compiled, part_of, train
+from bench.peers.setup import Batch, Step, adamw, compiled, part_of, train
 
 
 def build(model: GPT2LMHeadModel, rank: int, ranks: int) -> Step:

@@ -9,9 +9,9 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import GPT2LMHeadModel
 
-from bench.gpt import SIZE, Batch
+from bench.gpt import SIZE
 from bench.peers.lean import LAST, Stage, build_stage
-from bench.peers.setup import Step, adamw, shift, train
+from bench.peers.setup import Batch, Step, adamw, shift, train
 
 MICRO_BATCHES = 4
 

@@ -5,9 +5,8 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import GPT2LMHeadModel
 
-from bench.gpt import Batch
 from bench.peers.lean import LAST, build_stage
-from bench.peers.setup import Step, adamw, part_of, shift, train
+from bench.peers.setup import Batch, Step, adamw, part_of, shift, train
 
 
 def build(model: GPT2LMHeadModel, rank: int, ranks: int) -> Step:

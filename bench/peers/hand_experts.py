@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from transformers import MixtralConfig, MixtralForCausalLM
 
-from bench.mixture import build_mixture
 from bench.peers.hand_dp import flatten_gradients
 from bench.peers.setup import IGNORED, Batch, Step, adamw, part_of, shift, train
 
@@ -127,4 +126,4 @@ class Travel(torch.autograd.Function):
 
 
 if __name__ == "__main__":
-    train(build, build_mixture)
+    train(build)

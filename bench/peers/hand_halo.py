@@ -14,7 +14,6 @@ from torch.autograd.function import once_differentiable
 
 from bench.peers.hand_tp import Leave
 from bench.peers.setup import Batch, Step, adamw, train
-from bench.volume import build_volume
 from ssdsl.model.zoo.nets.cosmoflow import SLOPE, CosmoFlowNet
 
 DEPTH = 2
@@ -132,4 +131,4 @@ def swap(mine: Tensor | None, other: Tensor | None, rank: int) -> None:
 
 
 if __name__ == "__main__":
-    train(build, build_volume)
+    train(build)

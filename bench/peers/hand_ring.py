@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from transformers import GPT2LMHeadModel
 
-from bench.gpt import SIZE, Batch, build_long
+from bench.gpt import SIZE
 from bench.peers.hand_dp import flatten_gradients
 from bench.peers.lean import Weights, feed_forward, initial_weights, linear, norm
-from bench.peers.setup import IGNORED, Step, adamw, shift, train
+from bench.peers.setup import IGNORED, Batch, Step, adamw, shift, train
 
 aten = torch.ops.aten
 
@@ -115,4 +115,4 @@ def merge(out: Tensor, log: Tensor, part: Tensor, part_log: Tensor) -> tuple[Ten
 
 
 if __name__ == "__main__":
-    train(build, build_long)
+    train(build)

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from transformers import GPT2LMHeadModel
 
-from bench.gpt import SIZE, Batch
+from bench.gpt import SIZE
 from bench.peers.lean import Weights, attend, gelu, initial_weights, linear, norm
-from bench.peers.setup import IGNORED, Step, adamw, shift, train
+from bench.peers.setup import IGNORED, Batch, Step, adamw, shift, train
 
 
 def build(model: GPT2LMHeadModel, rank: int, ranks: int) -> Step:

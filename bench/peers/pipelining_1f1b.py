@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from transformers import GPT2LMHeadModel
 
-from bench.gpt import SIZE, Batch
-from bench.peers.setup import IGNORED, Step, adamw, shift, train
+from bench.gpt import SIZE
+from bench.peers.setup import IGNORED, Batch, Step, adamw, shift, train
 
 MICRO_BATCHES = 4
 

@@ -1,9 +1,9 @@
-"""What all peers share: the process group, the optimizer, the timed loop and the file it writes.
+"""What all peers share: the model, the process group, the optimizer, the timed loop and the file it writes.
 
 A peer builds a `Step`: it trains on one batch and returns this rank's share of the loss; the shares of all ranks add up
 to the loss of the single process. Each rank writes `OUT/rank{r}.json` with the keys of a compiled program: the seconds
-of each step, the losses, and what the process held before there was a model and at most. The losses are added up after
-the last step, outside the timing.
+of each step, the processor time at its end, the losses, and what the process held before there was a model and at most.
+The losses are added up after the last step, outside the timing.
 """
 
 import argparse
@@ -18,31 +18,29 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from bench.gpt import Batch, build_small
+from ssdsl.model.load import load
+from ssdsl.runtime.train.observers import processor_s
 
+Batch = dict[str, Tensor]
 Step = Callable[[Batch], Tensor]
 IGNORED = -100  # the label that cross_entropy skips
 
 
-def train(
-    build: Callable[[Any, int, int], Step], made: Callable[[], tuple[Any, tuple[Batch, ...]]] = build_small
-) -> None:
-    """Run the peer's `build(model, rank, ranks)` and its step as often as the command line says. `made` makes the model
-    and its batches."""
+def train(build: Callable[[Any, int, int], Step]) -> None:
+    """Run the peer's `build(model, rank, ranks)` and its step as often as the command line says, on a model of ssdsl's
+    own, so that ours and the peers start from the same numbers."""
     args = read_arguments()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
 
     base = held_bytes()
-    model, batches = made()
-    step_s, losses = time_steps(build(model, rank, ranks), batches, args.steps)
-    dist.all_reduce(losses)
+    model = load(args.model)
+    result = time_steps(build(model.module, rank, ranks), model.batches, args.steps)
 
     args.out.mkdir(parents=True, exist_ok=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    memory = {"base_bytes": base, "peak_bytes": peak}
-    result = {"step_s": step_s, "losses": losses.tolist(), **memory}
+    result |= {"base_bytes": base, "peak_bytes": peak}
     (args.out / f"rank{rank}.json").write_text(json.dumps(result))
     dist.barrier()
     dist.destroy_process_group()
@@ -55,21 +53,26 @@ def held_bytes() -> int:
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default="gpt:small")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--compiled", action="store_true", help="by torch.compile")
     return parser.parse_args()
 
 
-def time_steps(step: Step, batches: tuple[Batch, ...], steps: int) -> tuple[list[float], Tensor]:
-    """The seconds of each step, from the end of the one before, and this rank's shares of the losses."""
-    step_s, losses = [], []
+def time_steps(step: Step, batches: tuple[Batch, ...], steps: int) -> dict[str, list[float]]:
+    """The seconds of each step, from the end of the one before, this process's processor seconds at its end, and the
+    losses."""
+    step_s, used_s, shares = [], [], []
     dist.barrier()
     for number in range(steps):
         start = time.perf_counter()
-        losses.append(step(batches[number % len(batches)]).detach())
+        shares.append(step(batches[number % len(batches)]).detach())
         step_s.append(time.perf_counter() - start)
-    return step_s, torch.stack(losses)
+        used_s.append(processor_s())
+    losses = torch.stack(shares)
+    dist.all_reduce(losses)
+    return {"step_s": step_s, "processor_s": used_s, "losses": losses.tolist()}
 
 
 def adamw(parameters: Iterable[Tensor] | list[dict[str, list[Tensor]]]) -> torch.optim.AdamW:

@@ -1,23 +1,28 @@
 """One process, the untouched model: the losses that all others must reach."""
 
-from torch import Tensor
-from transformers import GPT2LMHeadModel
+from typing import Any
 
-from bench.gpt import Batch
-from bench.peers.setup import Step, adamw, compiled, train
+from torch import Tensor, nn
+
+from bench.peers.setup import Batch, Step, adamw, compiled, train
 
 
-def build(model: GPT2LMHeadModel, rank: int, ranks: int) -> Step:
+def build(model: nn.Module, rank: int, ranks: int) -> Step:
     optimizer = adamw(compiled(model).parameters())
 
     def step(batch: Batch) -> Tensor:
-        loss = model(**batch).loss
+        loss = loss_of(model(**batch))
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         return loss
 
     return step
+
+
+def loss_of(outputs: Any) -> Tensor:
+    """The loss of a model that returns it, or it among others."""
+    return outputs if isinstance(outputs, Tensor) else outputs.loss  # type: ignore[no-any-return]
 
 
 if __name__ == "__main__":

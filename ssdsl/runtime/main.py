@@ -35,7 +35,7 @@ from .ranks.world import World
 from .train.engine import Engine
 from .train.engine_checkpoints import is_of_run
 from .train.log import peak_memory_bytes
-from .train.observers import Dump, ObservedStep, Observer, ProfileObserver, ProgressObserver
+from .train.observers import Dump, ObservedStep, Observer, ProfileObserver, ProgressObserver, processor_s
 from .train.optimizer import asked_optimizer, optimizers, own_options
 from .train.precision import without_tf32
 from .train.programs import InFolder
@@ -157,12 +157,13 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
             for observer in observers:
                 around.enter_context(observer.around(number))
             loss, time_s = _timed_step(engine, batches, options)
+        used_s = processor_s()
         is_last = number == options.steps - 1
         stops = engine.stopping and not is_last
         eval_loss = None
         if judges is not None and not stops and _is_due(number, options.eval_every, is_last):
             eval_loss = engine.evaluate(judges)
-        steps.append(ObservedStep(number, loss, time_s, eval_loss))
+        steps.append(ObservedStep(number, loss, time_s, used_s, eval_loss))
         for observer in observers:
             observer.after(steps[-1])
         if options.save is not None and _is_due(number, options.save_every, is_last or stops):
@@ -245,6 +246,7 @@ def _report(
         "role": engine.training.name,
         "losses": [step.loss for step in steps],
         "step_s": [step.time_s for step in steps],
+        "processor_s": [step.processor_s for step in steps],
         "peak_bytes": peak_memory_bytes(engine.device),
         "comm": engine.world.counts,
         "compiled": engine.compiled,

@@ -66,8 +66,8 @@ def test_a_step_is_printed_with_its_evaluation(capsys: pytest.CaptureFixture[str
         engine.optimizer(torch.optim.SGD, lr=0.5)
         progress = ProgressObserver(engine, None, clips=False)
         engine.step(batches(1)[0])
-        progress.after(ObservedStep(0, 2.0, 0.01, None))
-        progress.after(ObservedStep(1, 1.5, 0.01, 1.25))
+        progress.after(ObservedStep(0, 2.0, 0.01, 0.0, None))
+        progress.after(ObservedStep(1, 1.5, 0.01, 0.0, 1.25))
 
     on_ranks("one", steps)
     assert capsys.readouterr().out.splitlines() == [

@@ -1,5 +1,6 @@
 """Observers of a run's steps, which add to the rank's report: progress, a profile, gradients for a comparison."""
 
+import os
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -21,12 +22,20 @@ from .precision import HALF
 
 @dataclass(frozen=True)
 class ObservedStep:
-    """A finished step; `eval_loss` is that of an evaluation after it."""
+    """A finished step; `processor_s` is what the process had used of processors at its end, `eval_loss` the loss of an
+    evaluation after it."""
 
     number: int
     loss: float
     time_s: float
+    processor_s: float
     eval_loss: float | None
+
+
+def processor_s() -> float:
+    """The seconds of processors that this process has used, with those of its children that have ended: compilers."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 class Observer:
