@@ -6,7 +6,10 @@ Ranks share GPUs where there are too few. `--device cpu` tries the list without 
 import argparse
 import json
 import statistics
+import sys
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -64,13 +67,19 @@ TIMED = (
     (ONE, "u_transformer:470m,batch=16"),
     (ONE, "unet3d:128,batch=2"),
 )
-HALF = ("--precision", "bf16", "--json")
+HALF = ("--precision", "bf16", "--optimizer", "adamw", "--json")
+COMPARED = (  # with the untouched module, eager and compiled
+    (ONE, REAL),
+    (replace(ONE, kernels="compiled"), REAL),
+    (Plan("co_shard", ("D=1", "C=4")), REAL),
+    (Plan("co_shard", ("D=1", "C=4"), "compiled"), REAL),
+)
 
 
 def main(arguments: list[str]) -> int:
     """Runs the cases and prints a row of each as it ends; 1 if one is not equal."""
     parser = argparse.ArgumentParser(prog="python -m bench gpus", description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", metavar="verified|timed", help="one of the two lists; both, if not said")
+    parser.add_argument("what", nargs="*", metavar="verified|timed|compared", help="one of the lists; all, if not said")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--backend", default="nccl", choices=("nccl", "gloo"))
     parser.add_argument("--at-once", type=int, default=2, metavar="N", help="cases that share the GPUs")
@@ -80,11 +89,14 @@ def main(arguments: list[str]) -> int:
     backend = ["--backend", args.backend] if args.device == "cuda" else []
     on = ["--device", args.device, *backend, "--timeout", "60"]
     console = Console(highlight=False, soft_wrap=True)
-    lists = {"verified": VERIFIED, "timed": TIMED if args.device == "cuda" else ()}
+    is_gpu = args.device == "cuda"
+    lists = {"verified": VERIFIED, "timed": TIMED if is_gpu else (), "compared": COMPARED if is_gpu else ()}
     what = args.what or [*lists]
     if unknown := [word for word in what if word not in lists]:
         parser.error(f"there is no list {unknown[0]}: choose one of {', '.join(lists)}")
-    checked, timed = ([case for case in lists[key] if key in what and args.only in name(case)] for key in lists)
+    checked, timed, compared = (
+        [case for case in lists[key] if key in what and args.only in name(case)] for key in lists
+    )
     wrong = 0
     with ThreadPoolExecutor(args.at_once) as pool:
         answers = pool.map(lambda case: verified(*case, on), checked)
@@ -94,7 +106,38 @@ def main(arguments: list[str]) -> int:
         answers = pool.map(lambda case: simulated(*case, args.cluster), timed)
         for case, said in zip(timed, answers, strict=True):
             console.print(f"{name(case)}  {trained(*case, on)}; simulated {said}")
+    for line in beside_the_module(compared, on, args.cluster):
+        console.print(line)
     return 1 if wrong else 0
+
+
+def beside_the_module(cases: Sequence[tuple[Plan, str]], on: list[str], cluster: str) -> Iterator[str]:
+    """The steps of plans on one GPU beside those of the untouched module in the same kernels, with the share of the
+    GPU's peak."""
+    modules: dict[tuple[str, str], float] = {}
+    for case in cases:
+        plan, model = case
+        alone = modules.get((model, plan.kernels))
+        try:
+            if alone is None:
+                compiled = ["--compiled"] if plan.kernels == "compiled" else []
+                ran = call([sys.executable, "-m", "bench.gpu_module", "--model", model, *compiled])
+                alone = modules[model, plan.kernels] = median_step(ran)
+            step = median_step(call([*SSDSL, "run", *plan.words, "--model", model, *on, *HALF, "--steps", "8"]))
+            said = json.loads(call([*SSDSL, "simulate", *plan.words, "--model", model, *HALF, "--cluster", cluster]))
+        except Failed as failed:
+            yield f"{name(case)}  {failed}"
+            continue
+        mfu = said["mfu"] * said["step_s"] / step
+        yield (
+            f"{name(case)}  {step * 1e3:.1f} ms, the module {alone * 1e3:.1f} ms: {step / alone:.2f}; MFU {mfu:.0%}, "
+            f"simulated {said['step_s'] * 1e3:.1f} ms"
+        )
+
+
+def median_step(printed: str) -> float:
+    """The seconds of a step of a run's JSON, without the first ones."""
+    return statistics.median(json.loads(printed)[0]["step_s"][2:])
 
 
 def trained(plan: Plan, model: str, on: list[str]) -> str:
@@ -103,8 +146,7 @@ def trained(plan: Plan, model: str, on: list[str]) -> str:
         ran = call([*SSDSL, "run", *plan.words, "--model", model, *on, *HALF, "--meta", "--steps", "8"])
     except Failed as failed:
         return str(failed)
-    rank = json.loads(ran)[0]
-    return figures(rank["peak_bytes"], statistics.median(rank["step_s"][2:]))
+    return figures(json.loads(ran)[0]["peak_bytes"], median_step(ran))
 
 
 def simulated(plan: Plan, model: str, cluster: str) -> str:
@@ -131,4 +173,5 @@ def verified(plan: Plan, model: str, on: list[str]) -> tuple[bool, str]:
 
 def name(case: tuple[Plan, str]) -> str:
     plan, model = case
-    return " ".join((plan.path, model, *plan.settings))
+    kernels = (plan.kernels,) if plan.kernels != "eager" else ()
+    return " ".join((plan.path, model, *plan.settings, *kernels))

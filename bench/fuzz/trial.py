@@ -118,19 +118,19 @@ def try_plan(
         return Outcome("refused", error.diagnostics[0].code, str(error))
     except Exception as error:
         return Outcome("compiler", error_sign(error), trace(error))
-    ran = _run(model, program, training)
+    ran = _run(model, program, training, kernels)
     if failures:
         sign = f"{failures[0].rule}, {f'and {ran.kind}' if ran.is_failure else 'though right'}"
         return Outcome("unproved", sign, "\n".join([*(render(f) for f in failures[:3]), ran.text]))
     return replace(ran, sign=f"{ran.sign}, proved") if ran.is_failure else ran
 
 
-def _run(model: Model, program: CompiledProgram, training: Training) -> Outcome:
+def _run(model: Model, program: CompiledProgram, training: Training, kernels: Kernels) -> Outcome:
     try:
         finished = run_in_process(program, training)
         again = partial(run_in_process, program, training, EXACT)
         noisy = partial(run_with_noise, program, training)
-        compared = verify_dumps(model, training, finished.losses, finished.dumps, again, noisy)
+        compared = verify_dumps(model, training, finished.losses, finished.dumps, again, noisy, kernels)
     except RanksFailed as failure:
         return _failed(failure)
     except PlanError as error:

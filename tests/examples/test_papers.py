@@ -6,6 +6,7 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_plan
 from ssdsl.ir.comm import travels
 from ssdsl.ir.function import Conversion
+from ssdsl.ir.program import Kernels
 from ssdsl.lang.assets import assets_folder
 from ssdsl.lang.shipped import plan_path, shipped_plans
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
@@ -59,8 +60,19 @@ def test_each_is_run() -> None:
     ("plan", "settings"), RUNS, ids=[",".join([p, *(f"{k}={v}" for k, v in s.items())]) for p, s in RUNS]
 )
 def test_it_trains_as_one_device_does(plan: str, settings: dict[str, int]) -> None:
+    check(plan, settings, Kernels.EAGER)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", PLANS)
+def test_its_compiled_kernels_train_as_one_device_does(plan: str) -> None:
+    check(plan, PLANS[plan][1][-1], Kernels.COMPILED)
+
+
+def check(plan: str, settings: dict[str, int], kernels: Kernels) -> None:
+    """A plan trains as one device does."""
     model, graph = captured(PLANS[plan][0])
-    compiled = compile_plan(plan_path(plan), graph, settings)
+    compiled = compile_plan(plan_path(plan), graph, settings, kernels=kernels)
     training = Training(2)
     finished = run_in_process(program_of(compiled.program, model), training)
     found = difference(verify_dumps(model, training, finished.losses, finished.dumps))

@@ -12,6 +12,7 @@ import pytest
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import compile_plan
+from ssdsl.ir.program import Kernels
 from ssdsl.ir.program import Program as IrProgram
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
@@ -111,10 +112,16 @@ def starter(preloaded: Preloaded) -> Iterator["subprocess.Popen[str]"]:
 def program(starter: "subprocess.Popen[str]", tmp_path: Path) -> Callable[..., Program]:
     """Compile a plan, by name or by path, for a model; params by keyword."""
 
-    def make(plan: str | Path, spec: str = "gpt", cluster: Cluster | None = None, **params: int) -> Program:
+    def make(
+        plan: str | Path,
+        spec: str = "gpt",
+        cluster: Cluster | None = None,
+        kernels: Kernels = Kernels.EAGER,
+        **params: int,
+    ) -> Program:
         model, graph = captured(NARROW.get(spec, spec))
         path = plan if isinstance(plan, Path) else plan_path(plan)
-        compiled = compile_plan(path, graph, params, cluster)
+        compiled = compile_plan(path, graph, params, cluster, kernels=kernels)
         return Program(model, compiled, tmp_path, starter)
 
     return make

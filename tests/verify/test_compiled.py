@@ -1,6 +1,7 @@
 """Programs with compiled kernels train as one device does, in process; torch compiles without C++ here."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from bench.fuzz.trial import try_plan
 from ssdsl.ir.function import OpPart
 from ssdsl.ir.program import Kernels, Program
 from ssdsl.lang.parse import parse
+from ssdsl.lang.shipped import example_plans
 from ssdsl.lower.lower import lower
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.runtime.kernels import compiled as kernels
@@ -25,18 +27,52 @@ assign model to gpus
 """
 RECOMPUTED = "mesh gpus(dp = 2)\nsplit model by batch into dp, m = 2\nrecompute model\nassign model to gpus\n"
 MIXTURE = "mixtral:tiny,hidden=32,heads=4,ffn=32,layers=2,seq=8,vocab=64"
+LONGER = "gpt:tiny,hidden=32,seq=16,vocab=64,layers=8"
 CASES = [
     pytest.param(f"{NARROW['gpt']},dropout=0.1", "megatron", id="tensor parallel, stages, dropout"),
     pytest.param(NARROW["gpt"], "zero_bubble", id="backward in halves"),
     pytest.param(NARROW["gpt"], "zero", id="gathered weights"),
-    pytest.param(NARROW["swin"], "zero", id="other layers", marks=pytest.mark.slow),
-    pytest.param(MIXTURE, "experts", id="experts", marks=pytest.mark.slow),
-    pytest.param("cosmoflow:tiny", "spatial", id="windows", marks=pytest.mark.slow),
     pytest.param(NARROW["gpt"], RECOMPUTED, id="recomputed"),
     pytest.param(NARROW["gpt"], UNEQUAL, id="unequal parts", marks=pytest.mark.slow),
-    pytest.param(NARROW["gpt"], "co_shard", id="parts in turn", marks=pytest.mark.slow),
-    pytest.param(NARROW["gpt"], "sequence_parallel", id="sequence parallel", marks=pytest.mark.slow),
 ]
+PLANS: dict[str, tuple[str, dict[str, int]]] = {  # all examples, and the plans of this folder
+    "across": ("gpt", {}),
+    "co_shard": ("gpt", {}),
+    "context_parallel": ("gpt", {}),
+    "data_parallel": ("swin", {}),
+    "eager": (LONGER, {"S": 4, "M": 4}),
+    "experts": (MIXTURE, {}),
+    "halves": ("swin", {"M": 2}),
+    "halves_everywhere": ("gpt", {"T": 1, "D": 2, "Z": 2}),
+    "heads_and_ffn": ("einsums.py:einsums", {}),
+    "interlaced": ("gpt", {}),
+    "interlaced_loss": ("gpt", {}),
+    "interleaved": (LONGER, {}),
+    "megatron": ("swin", {"D": 2, "S": 1, "M": 2}),
+    "nested_state": ("gpt", {}),
+    "one_f_one_b": (LONGER, {}),
+    "pipeline": ("swin", {}),
+    "recomputed": ("convnet.py:unet", {}),
+    "sequence_parallel": ("gpt", {}),
+    "spatial": ("cosmoflow:tiny", {}),
+    "splitbrain": ("vgg:tiny", {}),
+    "spread": ("gpt", {}),
+    "stages": ("convnet.py:unet", {}),
+    "swapped": ("tied.py:tied", {}),
+    "tensor_parallel": ("swin", {}),
+    "terapipe": ("gpt", {}),
+    "three_f_one_b": ("recycling.py:recycling", {"S": 2, "M": 4}),
+    "tied_stages": ("tied.py:tied", {}),
+    "tiles": ("resnet:tiny,statistics=4", {"D": 1, "T": 2}),
+    "ulysses": ("gpt", {}),
+    "unequal_meshes": ("gpt", {}),
+    "unequal_stages": ("gpt", {}),
+    "uneven": ("swin", {}),
+    "v_shaped": (LONGER, {"H": 1, "M": 8}),
+    "vocab_and_ffn": ("tied.py:tied", {}),
+    "zero": ("swin", {"Z": 3}),
+    "zero_bubble": (LONGER, {"S": 4, "M": 4, "H": 2}),
+}
 
 
 def compiled(model: str, text: str) -> Program:
@@ -73,6 +109,20 @@ def test_a_plan_trains_as_one_device(model: str, plan: str, called: dict[str, di
     outcome = try_plan(*captured(model), text, Training(2, lr=0.02), kernels=Kernels.COMPILED)
     assert outcome.kind == "equal", outcome.text
     assert called and not any(called.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", PLANS)
+def test_every_plan_trains_as_one_device(
+    plan: str, program: Callable[..., Any], called: dict[str, dict[str, str]]
+) -> None:
+    model, settings = PLANS[plan]
+    program(plan, model, kernels=Kernels.COMPILED, **settings).verify()
+    assert called and not any(called.values())
+
+
+def test_each_plan_is_compiled() -> None:
+    assert {*PLANS} == {path.stem for path in (*(HERE / "plans").glob("*.ssp"), *example_plans())}
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def verify(
     with workplace(out) as folder:
         result = train(loaded, program, training, folder, processes, dump=True)
         with working("training on a single device"):
-            comparisons = compare(loaded.model, training, result, folder / "program")
+            comparisons = compare(loaded.model, training, result, folder / "program", program.program.kernels)
     wrong = difference(comparisons, loaded.graph) or nothing_compared(comparisons, loaded.model, loaded.graph)
     if compared_steps(comparisons)[0]:
         warn_of_losses(result, lr)

@@ -10,21 +10,28 @@ or smaller. How much of it reaches a gradient depends on the model, and is measu
 other last digits also rounds otherwise in every operator, so that it shows the noise of sums that cancel (the gradient
 of attention's key bias, or of a bias before batch norm, is nothing else).
 
+Compiled kernels round otherwise than eager ones: before a plan with such is called wrong, the single device trains in
+them too.
+
 One run is too noisy a measure of a single number, such as a loss: a normal error is below a tenth of its standard
 deviation in 1 of 13 draws. Four draws (three runs, and its own error) are all below it in 1 of 25 000.
 """
 
 import contextlib
+import copy
 import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import torch
+from torch._dynamo.exc import TorchDynamoException
 
+from ssdsl.ir.program import Kernels
 from ssdsl.model.load.model import Model
 from ssdsl.record import replace
 from ssdsl.run.in_process.precision import RoundedScalars, computing_in, in_type, nudged, precision, real_of
 from ssdsl.run.verify.single_device import Name, Tensors, Trained, gradient_of, moved, reference, train
+from ssdsl.runtime.kernels.compiled import BACKEND
 from ssdsl.runtime.options import Training
 
 SEED = 20_001  # seed of the first run; a number that no model is likely to use
@@ -42,11 +49,18 @@ Growth = dict[Name, float]
 class SingleDevice:
     """The training on a single device and its accuracy, both computed on demand, on a device of the training's kind.
 
-    With `follow`, the gradients of another run, each step is taken with that run's (`single_device.py`).
+    With `follow`, the gradients of another run, each step is taken with that run's (`single_device.py`). It is eager
+    itself, whatever `kernels` it is compared with.
     """
 
-    def __init__(self, model: Model, training: Training, follow: Sequence[Tensors] | None = None) -> None:
-        self.model, self.training, self.follow = model.with_numbers(), training, follow
+    def __init__(
+        self,
+        model: Model,
+        training: Training,
+        follow: Sequence[Tensors] | None = None,
+        kernels: Kernels = Kernels.EAGER,
+    ) -> None:
+        self.model, self.training, self.follow, self.kernels = model.with_numbers(), training, follow, kernels
 
     @cached_property
     def _run(self) -> tuple[Model, Trained]:
@@ -82,7 +96,8 @@ class SingleDevice:
     @cached_property
     def growth_of_many(self) -> Growth:
         """The growth over more runs; used before a plan is called wrong."""
-        return largest_of([self.growth, *self._growths(range(RUNS, MORE_RUNS)), self._of_cancelled()])
+        kernels = self._of_kernels() if self.kernels is Kernels.COMPILED else {}
+        return largest_of([self.growth, *self._growths(range(RUNS, MORE_RUNS)), self._of_cancelled(), kernels])
 
     def exact_along(self, follow: Sequence[Tensors] | None) -> Trained | None:
         """The training in float64, with each step taken by these gradients."""
@@ -115,6 +130,19 @@ class SingleDevice:
         with RoundedScalars(SEED, elements=True):
             other = reference(self._run[0], self.training, self.follow)
         return _of_cancelled(self.trained, other)
+
+    def _of_kernels(self) -> Growth:
+        """The distance to the same training in torch.compile's kernels; nothing where that is not possible: they draw
+        other random numbers."""
+        if any(self.trained.drawn):
+            return {}
+        module = copy.deepcopy(self._run[0].module)
+        module.compile(dynamic=False, backend=BACKEND)
+        try:
+            other = train(replace(self._run[0], module=module), self.training, self.follow, draws=False)
+        except TorchDynamoException:
+            return {}
+        return growth_between(self.trained, other)
 
     def _growths(self, runs: range) -> Iterable[Growth]:
         """The growth of the runs of these numbers; run n always draws the same digits."""

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,14 +71,20 @@ def reference(
 
 
 def train(
-    model: Model, training: Training, follow: Sequence[Tensors] | None = None, drawn: Sequence[Types] = ()
+    model: Model,
+    training: Training,
+    follow: Sequence[Tensors] | None = None,
+    drawn: Sequence[Types] = (),
+    *,
+    draws: bool = True,
 ) -> Trained:
     """Trains the module for the given steps, on the device that it is on; weights without a gradient have none in
     `grads`.
 
     With `follow`, the gradients of another run, each step is taken with that run's gradients after its own are
     recorded. With `drawn`, the types of each step's random tensors in order, these are rounded to these types, whatever
-    type the step computes in.
+    type the step computes in. Without `draws` it is a model that draws nothing: torch.compile leaves alone what runs
+    where draws are replaced.
     """
     module = model.module
     make: Any = optimizers()[training.optimizer]
@@ -87,12 +94,12 @@ def train(
     losses, grads, types, loss_type = [], [], [], torch.float32
     for step in range(training.steps):
         optimizer.zero_grad()
-        draws = _TypedDraws(training.seed, step, model.generator, drawn[step] if drawn else ())
-        with draws, without_tf32():
+        random = _TypedDraws(training.seed, step, model.generator, drawn[step] if drawn else ())
+        with random if draws else nullcontext(), without_tf32():
             loss = model.compute(model.batches[step % len(model.batches)], module)
             loss.backward()
         losses.append(float(loss.detach()))
-        types.append(tuple(draws.types))
+        types.append(tuple(random.types))
         loss_type = loss.dtype
         grads.append({n: _copy(p.grad.to_dense()) for n, p in module.named_parameters() if p.grad is not None})
         if follow is not None:

@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 import torch
 
+from ssdsl.ir.program import Kernels
 from ssdsl.model.checks.check_capture import first_not_finite
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
@@ -28,17 +29,24 @@ Spreads = Mapping[Name, CopySpread]
 Rerun = Callable[[], Finished]
 
 
-def verify(model: Model, training: Training, result: RunResult, folder: Path | None = None) -> tuple[Comparison, ...]:
-    """Compares a run that was launched with `dump` with the single device; `folder` has its program.
+def verify(
+    model: Model,
+    training: Training,
+    result: RunResult,
+    folder: Path | None = None,
+    kernels: Kernels = Kernels.EAGER,
+) -> tuple[Comparison, ...]:
+    """Compares a run that was launched with `dump` with the single device, which is eager; `folder` has its program,
+    whose `kernels` may round otherwise.
 
     Raises PlanError if the ranks' pieces are incomplete or copies disagree. Differences are in the result.
     """
     dumps = {r.rank: _load(result.out, r.rank) for r in result.ranks}
     if folder is None:
-        return verify_dumps(model, training, result.losses, dumps)
+        return verify_dumps(model, training, result.losses, dumps, kernels=kernels)
     read = partial(CompiledProgram.read, folder)
     reruns = lambda: run_in_process(read(), training, EXACT), lambda: run_with_noise(read(), training)
-    return verify_dumps(model, training, result.losses, dumps, *reruns)
+    return verify_dumps(model, training, result.losses, dumps, *reruns, kernels=kernels)
 
 
 def verify_dumps(
@@ -48,6 +56,7 @@ def verify_dumps(
     dumps: Mapping[int, Any],
     rerun: Rerun | None = None,
     noisy: Rerun | None = None,
+    kernels: Kernels = Kernels.EAGER,
 ) -> tuple[Comparison, ...]:
     """Compares the ranks' dumps with the single device; raises as `verify` does.
 
@@ -56,7 +65,7 @@ def verify_dumps(
     """
     model = model.with_numbers()
     plan, spreads = trained_by(model, training.steps, losses, dumps)
-    device = SingleDevice(model, training, _follow(training, plan))
+    device = SingleDevice(model, training, _follow(training, plan), kernels)
     return compare_with(device, plan, spreads, rerun, noisy)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from ssdsl.ir.program import Kernels
 from ssdsl.model.load.model import Model
 from ssdsl.record import replace
 from ssdsl.run.in_process.precision import RoundedScalars, computing_in, in_type, nudged, precision, real_of
@@ -433,3 +434,14 @@ def test_a_sparse_gradient_is_left_as_it_is() -> None:
     with RoundedScalars(0, elements=True):
         table(rows).square().sum().backward()  # type: ignore[no-untyped-call]
     assert table.weight.grad is not None and table.weight.grad.is_sparse
+
+
+def test_compiled_kernels_may_round_as_they_do_on_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rough(graph: torch.fx.GraphModule, _: object) -> Callable[..., tuple[torch.Tensor, ...]]:
+        """A backend whose kernels are off by a thousandth."""
+        return lambda *args: tuple(1.001 * result for result in graph(*args))
+
+    monkeypatch.setattr("ssdsl.run.verify.error_growth.BACKEND", rough)
+    eager, compiled = (SingleDevice(model(Faint), SGD, None, kernels).growth_of_many for kernels in Kernels)
+    name = "loss", "step 0"
+    assert eager[name] < 1e-3 * compiled[name]
