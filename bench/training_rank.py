@@ -87,11 +87,11 @@ def bare_step(engine: Engine, batch: Batch) -> Step:
     optimizer = torch.optim.AdamW(trained, **ADAMW)
 
     def step() -> None:
-        engines, share.runner.updated = share.runner.updated, optimizer.step  # type: ignore[assignment]
         with engine.world.enter():
             share.run(parts, 0, 0)
+            optimizer.step()
+            share.after_update()
             weights.take_next()
-        share.runner.updated = engines
 
     return step
 

@@ -1,6 +1,7 @@
-"""Writes a role's training step as a function that computes, sends, waits and reduces, in order."""
+"""Writes a role's step: a function that computes, sends, waits and reduces, in order, and another one for what follows
+the optimizer's update, which is the caller's."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 from ssdsl.codegen.python_words import quoted
 from ssdsl.codegen.scope import FileScope
@@ -10,6 +11,7 @@ from ssdsl.ir.program import (
     Compute,
     Free,
     GatherParam,
+    OnFlat,
     ScatterGrads,
     Start,
     StartReduce,
@@ -19,6 +21,7 @@ from ssdsl.ir.program import (
 )
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
+from ssdsl.text.diagnostic import InternalError
 
 COMPUTES = {
     Phase.FORWARD: "forward",
@@ -36,14 +39,20 @@ OF_FLATS = {
 
 
 def step_text(scope: FileScope) -> str:
-    """The names of the role's messages, and `step(run)`."""
+    """The names of the role's messages, `step(run)`, and `after_update(run)` in a program that trains."""
     messages = sorted({a.message for a in scope.role.actions if isinstance(a, Start)})
     head = [f"{_name(scope, m)} = {m}  # {_about(scope.program.messages[m])}" for m in messages]
-    what = "One training step" if scope.program.trains else "The forward of one batch"
-    body = ["def step(run):", f'    """{what} on {scope.role.submesh}."""']
-    calls = _Calls(scope)
-    body += [calls.of(action) for action in scope.role.actions] or ["    pass"]
-    return "\n".join([*head, *(["", ""] if head else []), *body])
+    actions, calls = scope.role.actions, _Calls(scope)
+    if not scope.program.trains:
+        functions = [calls.function("step", f"The forward of one batch on {scope.role.submesh}.", actions)]
+    else:
+        update = actions.index(Update())
+        about = "Gathers the weights that other ranks have updated." if actions[update + 1 :] else "Nothing to gather."
+        functions = [
+            calls.function("step", f"One training step on {scope.role.submesh}, up to the update.", actions[:update]),
+            calls.function("after_update", about, actions[update + 1 :]),
+        ]
+    return "\n\n\n".join([*(["\n".join(head)] if head else []), *functions])
 
 
 def _name(scope: FileScope, number: int) -> str:
@@ -64,8 +73,12 @@ class _Calls:
         self.scope, self.program = scope, scope.program
         self.templates: dict[Hashable, str] = {}
 
+    def function(self, name: str, about: str, actions: Iterable[Action]) -> str:
+        """A function of the file that calls what some actions say."""
+        return "\n".join([f"def {name}(run):", f'    """{about}"""', *map(self.of, actions)])
+
     def of(self, action: Action) -> str:
-        """The line of the step for an action."""
+        """The line for an action."""
         match action:
             case Compute():
                 key: Hashable = action.function, action.phase
@@ -75,10 +88,10 @@ class _Calls:
                 key = action.message, action.gradient
             case Free():
                 key = action.slot, len(action.at)
-            case Update():
-                return "    run.update()"
-            case _:
+            case OnFlat():
                 return f"    run.{OF_FLATS[type(action)]}({action.flat})"
+            case Update():
+                raise InternalError("a step has one update, which is not written")
         if key not in self.templates:
             self.templates[key] = f"    run.{self._template(action)}"
         return self.templates[key] % action.at

@@ -85,7 +85,7 @@ def test_code_imports_what_the_runtime_has(files: dict[str, str]) -> None:
 def test_equal_layers_share_one_function(files: dict[str, str]) -> None:
     text = files["role_gpus_pp1.py"]
     functions = [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
-    assert functions == ["constants", "prepare", "layers", "block1", "step"]
+    assert functions == ["constants", "prepare", "layers", "block1", "step", "after_update"]
     assert 'y = layers(add_1, weights, "layers.2", m)' in text and 'layers(y, weights, "layers.3", m)' in text
 
 

@@ -89,16 +89,15 @@ def _watched(
     watch = Watch(world, share.sites, f"role_{share.name}.py", lambda: runner.doing)
     for x, given in (*in_batch(share, batch), *in_weights(held, _trained(share)), *in_constants(share)):
         watch.mark(x, given)
-    gradients: dict[str, int] = {}
-    before = world.tracer, world.transport, runner.updated
+    before = world.tracer, world.transport
     watched: Any = WatchedTransport(world.transport, watch)
     world.tracer, world.transport = watch, watched
-    runner.updated = lambda: gradients.update(_gradients(watch, share))
     try:
         with watch, world.uncounted():
             run()
+            gradients = dict(_gradients(watch, share))
     finally:
-        world.tracer, world.transport, runner.updated = before
+        world.tracer, world.transport = before
     losses = (watch.origin_of(loss) for loss in runner.losses)
     return watch.findings(next((number for number in losses if number is not None), None), gradients)
 
@@ -109,7 +108,7 @@ def _trained(share: RankProgram) -> frozenset[str]:
 
 
 def _gradients(watch: Watch, share: RankProgram) -> Iterator[tuple[str, int]]:
-    """The gradients that are not finite, which are dropped: there is no update."""
+    """The gradients that are not finite. All are dropped: there is no update."""
     for flat in share.runner.weights.flats:
         for name, gradient in flat.gradients().items():
             if gradient is not None and (number := watch.origin_of(gradient)) is not None:

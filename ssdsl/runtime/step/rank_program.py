@@ -104,6 +104,12 @@ class RankProgram:
                 raise
             raise told from error
 
+    def after_update(self) -> None:
+        """Gathers the weights that other ranks have updated. All ranks call it after each step of training."""
+        if self.role is not None:
+            self.code.after_update(self.runner)
+        self.runner.doing = None
+
     def loss(self) -> float:
         """This rank's addend of the step's loss."""
         losses = self.runner.losses

@@ -1,4 +1,5 @@
-"""Runs one rank's part of a step. A role's `step(run)` calls forward, send, wait, backward and reduce, in order."""
+"""Runs one rank's part of a step. A role's `step(run)` calls forward, send, wait, backward and reduce, in order. Its
+`after_update(run)` gathers what other ranks have updated."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -55,17 +56,10 @@ def block(*form: Any, **options: Any) -> Callable[[Callable[..., tuple[torch.Ten
 
 
 class Runner:
-    """One rank's part of a training step. `updated` runs the optimizer."""
+    """One rank's part of a training step, without the optimizer's update."""
 
-    def __init__(
-        self,
-        messages: dict[int, Message],
-        weights: Weights,
-        device: torch.device,
-        world: World,
-        updated: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.messages, self.weights, self.device, self.world, self.updated = messages, weights, device, world, updated
+    def __init__(self, messages: dict[int, Message], weights: Weights, device: torch.device, world: World) -> None:
+        self.messages, self.weights, self.device, self.world = messages, weights, device, world
         self.mover = Mover(device, world)
         self.prepared: dict[str, torch.Tensor] = {}
         self.values: dict[Key, torch.Tensor] = {}
@@ -87,6 +81,8 @@ class Runner:
         for flat in self.weights.flats:
             flat.drop_gradients()
         run(self)
+        for flat in self.weights.flats:
+            flat.drop()  # an update changes the weights
         self.parts = [(output, list(output.parts(self.values))) for output in self.outputs]
         self.doing = None
         self.mover.finish()
@@ -266,13 +262,6 @@ class Runner:
         """Waits until a flat parameter's gradients are complete for the optimizer."""
         with self._on_flat("gradients", flat, "reduce") as weights:
             weights.wait_reduce()
-
-    def update(self) -> None:
-        """Runs the optimizer."""
-        self.doing = "update"
-        for flat in self.weights.flats:
-            flat.drop()  # the optimizer changes the weights
-        self.updated()
 
     def gather(self, flat: int) -> None:
         """Gathers the weights that other ranks updated."""

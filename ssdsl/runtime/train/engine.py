@@ -64,7 +64,7 @@ class Engine:
             masters = programs.state if half is not None else None
             scaler = Scaler() if half is torch.float16 else None
             self.ending = StepEnd(stepped(self.weights.flats, self.held(), masters), self.control, scaler)
-            made = RankPrograms(programs, world, device, self.weights, self.ending, lambda: self.micro_steps)
+            made = RankPrograms(programs, world, device, self.weights, lambda: self.micro_steps)
         self.rank_programs, self.training = made, made.training
         self._checkpoints = EngineCheckpoints(self, background)
         self.since = "since before the first step"  # when a weight that is not finite may have become so
@@ -257,8 +257,8 @@ class Engine:
             self.ending.options = options
             scale = self.ending.loss_scale
             share.run(part, self.seed, self.micro_steps, scale)
-            if share.role is None:  # this rank runs no tasks, so nothing else ends its step
-                self.ending(share)
+            self.ending(share)
+            share.after_update()
             if self.ending.not_finite is not None:
                 self.weights.next.clear()
                 error = failed_step(self, self.ending.not_finite, share, part, scale)

@@ -27,30 +27,21 @@ class RankPrograms:
     """The program of training and others, which are compiled when they are first needed. `running` is the one that runs
     or ran last.
 
-    `ended` is called with a program when its gradients are complete; `step` gives the number of the engine's step.
-    Called by all ranks alike.
+    `step` gives the number of the engine's step. Called by all ranks alike.
     """
 
     def __init__(
-        self,
-        programs: Programs,
-        world: World,
-        device: torch.device,
-        weights: Weights,
-        ended: Callable[[RankProgram], None],
-        step: Callable[[], int],
+        self, programs: Programs, world: World, device: torch.device, weights: Weights, step: Callable[[], int]
     ) -> None:
         self.programs, self.world, self.device, self.weights = programs, world, device, weights
-        self.ended, self.step, self.control = ended, step, world.control
+        self.step, self.control = step, world.control
         self.training = self.running = self._made(programs.training)
         self._others: dict[Variant, RankProgram] = {}
         self._compared = False  # whether the ranks have compared their inputs
 
     def _made(self, program: CompiledProgram) -> RankProgram:
         join_world(program.table, self.world)
-        share = RankProgram(program, self.world, self.device, self.weights, self.programs.state)
-        share.runner.updated = lambda: self.ended(share)
-        return share
+        return RankProgram(program, self.world, self.device, self.weights, self.programs.state)
 
     def all(self) -> Iterator[RankProgram]:
         """All programs of this rank so far."""

@@ -87,6 +87,7 @@ class StepEnd:
         accumulated gradients too. After an overflow nothing is accumulated up to the next update, which is left out: it
         would be one of a part of its batches.
         """
+        share.runner.doing = "update"
         self.watch()
         gradients = self._gradients(share)
         squares = 0.0
