@@ -44,7 +44,7 @@ class Body:
     lines: list[str] = field(default_factory=list)
     outside: dict[Name, str] = field(default_factory=dict)
     made: dict[Name, str] = field(default_factory=dict)
-    instructions: dict[str, Instr] = field(default_factory=dict)  # those of the lines, by the line's left-hand side
+    instructions: dict[int, Instr] = field(default_factory=dict)  # by the number of the line
     is_within: bool = False  # whether the last line is under `no_grad`
 
     def read(self, name: Name) -> str:
@@ -76,8 +76,8 @@ class Body:
             self.lines.append("with torch.no_grad():")
         # conversions that follow under `no_grad` and have no gradient stay in the same `with`
         stays = self.is_within and all(v.gradient is None for v in results_of(instr))
+        self.instructions[len(self.lines)] = instr
         self._append(line, within=begins or stays)
-        self.instructions[line.partition(" = ")[0]] = instr
 
     def call(self, text: str) -> None:
         """Appends the call of a layer's function."""

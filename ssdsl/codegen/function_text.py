@@ -44,17 +44,18 @@ def function_text(function: Function, scope: FileScope) -> str:
         else:
             runs = write(body, section, leaving()[number], partial(ends.inside, number), function, scope)
             for run in runs:
-                scope.stand(function, run.name, "", run.lines)
+                scope.note(run.name, 1, run.lines, function.number)
         if number + 1 < len(function.sections):
             body.drop(ends.behind(number))
-    scope.stand(function, scope.block(function.number), "", body.instructions)
+    sizes = [f"    n_{t.name} = {t.sizes}[{t.name}]" for t in function.time if t.sizes]
+    scope.note(scope.block(function.number), 3 + len(sizes), body.instructions, function.number)
     outputs = "".join(f"{body.output(o)}, " for o in function.outputs).removesuffix(" ")
     lines = [
         *_decorator(function),
         f"def {scope.block(function.number)}"
         f"({', '.join([*body.outside.values(), 'weights', *(t.name for t in function.time)])}):",
         f'    """{_about(function, scope)}"""',
-        *(f"    n_{t.name} = {t.sizes}[{t.name}]" for t in function.time if t.sizes),
+        *sizes,
         "    with weights.under() as w:",
         *(f"        {line}" for line in body.lines),
         f"        return ({outputs})",
@@ -81,8 +82,9 @@ def _call(
     if called.text not in scope.functions:
         scope.functions[called.text] = scope.names.unused(_layer_word(section.layer))
     name = scope.functions[called.text]
-    for within, lines in ((name, called.lines), *called.runs):
-        scope.stand(function, within, section.layer, {line: section.body[n] for line, n in lines.items()})
+    for within, first, lines in ((name, 2, called.lines), *((run, 1, lines) for run, lines in called.runs)):
+        instructions = {line: section.body[n] for line, n in lines.items()}
+        scope.note(within, first, instructions, function.number, section.layer)
     given = (outer.read(names[n]) for n in called.outside)
     arguments = [*given, "weights", quoted(section.layer), *time_of(function)]
     if section.recompute:

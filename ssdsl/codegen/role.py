@@ -1,29 +1,89 @@
-"""Writes the file of one role: constants, made once, the `prepare` of data, blocks as functions, and its step."""
+"""Writes the file of one role: constants, made once, the `prepare` of data, blocks as functions, and its step.
+
+Comments say where lines come from: a heading has the module of the operators below it, with the line of its code that
+calls the first, and a line that communicates ends with the value and the plan's statement.
+"""
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from ssdsl.codegen.expressions import assignment, constant_expression, conversion_text, expression
 from ssdsl.codegen.function_text import function_text
+from ssdsl.codegen.origins import either
 from ssdsl.codegen.python_words import quoted
-from ssdsl.codegen.scope import FileScope
+from ssdsl.codegen.scope import FileScope, LineInstr
 from ssdsl.codegen.step_text import step_text
-from ssdsl.ir.function import Conversion, OpPart, Prologue, Write
+from ssdsl.ir.function import Conversion, Instr, OpPart, Prologue, Write
 from ssdsl.ir.value import Name
 from ssdsl.model.ops.op import imported_name
+from ssdsl.record import Record
 from ssdsl.runtime import NAMES
+from ssdsl.runtime.program.table import OperatorSite
 from ssdsl.text.diagnostic import InternalError
 
+PROLOGUE = -1  # the number of `prepare` among the functions of the program
 
-def role_text(scope: FileScope) -> str:
+
+class RoleFile(Record):
+    """The Python file of a role. By the numbers of its lines: the instructions, each for a function of the program and
+    a layer, and the operators."""
+
+    text: str
+    instructions: dict[tuple[int, str, int], Instr]
+    operators: dict[int, OperatorSite]
+
+
+def role_file(scope: FileScope) -> RoleFile:
     """The Python file of a role; adds the groups that it uses to the scope."""
-    blocks = [function_text(f, scope) for f in scope.blocks]
-    parts = [constants_text(scope), prepare_text(scope)]
-    parts += [f"@compiled\ndef {name}{text}" for text, name in scope.runs.items()]
-    parts += [f"def {name}{text}" for text, name in scope.functions.items()]
-    parts += blocks
+    blocks = {scope.block(f.number): function_text(f, scope) for f in scope.blocks}
+    parts = {"constants": constants_text(scope), "prepare": prepare_text(scope)}
+    parts |= {name: f"@compiled\ndef {name}{text}" for text, name in scope.runs.items()}
+    parts |= {name: f"def {name}{text}" for text, name in scope.functions.items()}
+    parts |= blocks
+    file = _Commented(scope, _head(scope, "\n".join(parts.values())).splitlines())
+    for name, text in parts.items():
+        file.add(name, text)
     step = step_text(scope)  # it calls methods only, so it needs no imports
-    return "\n\n\n".join([_head(scope, "\n".join(parts)), *parts, step]) + "\n"
+    return RoleFile("\n".join([*file.lines, "", "", step, ""]), file.instructions, file.operators)
+
+
+@dataclass
+class _Commented:
+    """The lines of a file with their comments."""
+
+    scope: FileScope
+    lines: list[str]
+    instructions: dict[tuple[int, str, int], Instr] = field(default_factory=dict)
+    operators: dict[int, OperatorSite] = field(default_factory=dict)
+
+    def add(self, name: str, text: str) -> None:
+        """Adds a function."""
+        self.lines += ["", ""]
+        lines, module = text.splitlines(), ""
+        start = next(n for n, line in enumerate(lines) if line.startswith("def "))
+        for number, line in enumerate(lines):
+            found = self.scope.lines.get((name, number - start), [])
+            if (operator := self._operator(found)) is not None:
+                if operator.module != module:
+                    above = ", ".join(filter(None, (operator.module, operator.source)))
+                    self.lines.append(f"{line[: len(line) - len(line.lstrip())]}# {above}")
+                module = operator.module
+                self.operators[len(self.lines) + 1] = operator
+            self.lines.append(line + self._comment(found))
+            self.instructions |= {(o.function, o.layer, len(self.lines)): o.instr for o in found}
+
+    def _operator(self, found: Iterable[LineInstr]) -> OperatorSite | None:
+        sites = [self.scope.common.origins.operator(o.instr, o.layer) for o in found if isinstance(o.instr, OpPart)]
+        if not sites:
+            return None
+        kinds, modules, sources, plans, reads = zip(*sites, strict=True)
+        return OperatorSite(either(kinds), either(modules), either(sources), either(plans), any(reads))
+
+    def _comment(self, found: Iterable[LineInstr]) -> str:
+        pairs = [self.scope.common.origins.comment(o.instr, o.layer) for o in found]
+        texts = filter(None, map(either, zip(*pairs, strict=True)))
+        return "".join(f"{mark}{text}" for mark, text in zip(("  # ", "; "), texts, strict=False))
 
 
 def _head(scope: FileScope, code: str) -> str:
@@ -69,7 +129,9 @@ def constants_text(scope: FileScope) -> str:
 def prepare_text(scope: FileScope) -> str:
     """`prepare(c, device)`: makes the tensors that depend on inputs only, in the layouts that the blocks read."""
     about = "Adds to `c`, which has the batch and the constants, what the blocks read of them."
-    return _filling("prepare", about, (line for p in _here(scope) for line in _prepared(p, scope)))
+    body = [instr for prologue in _here(scope) for instr in prologue.body]
+    scope.note("prepare", 2, dict(enumerate(body)), PROLOGUE)
+    return _filling("prepare", about, (_prepared(instr, scope) for instr in body))
 
 
 def _filling(name: str, about: str, lines: Iterable[str]) -> str:
@@ -103,20 +165,17 @@ def _constant(name: str, scope: FileScope) -> str:
     return f"    {targets} = {constant_expression(operator, reads)}"
 
 
-def _prepared(prologue: Prologue, scope: FileScope) -> Iterator[str]:
-    for instr in prologue.body:
-        match instr:
-            case OpPart():
-                operator = scope.program.graph.by_name[instr.operator]
-                targets = assignment(operator, [_kept(v.name) for v in instr.results])
-                right = expression(operator, instr, [_kept(r) for r in instr.reads], scope.group)
-                scope.stands[-1, ("prepare", "", targets)] = instr
-                yield f"    {targets} = {right}"
-            case Conversion():
-                scope.stands[-1, ("prepare", "", _kept(instr.result.name))] = instr
-                yield f"    {_kept(instr.result.name)} = {conversion_text(instr, _kept(instr.source), scope.group)}"
-            case Write():
-                raise InternalError(f"the prologue writes buffer {instr.buffer}")
+def _prepared(instr: Instr, scope: FileScope) -> str:
+    match instr:
+        case OpPart():
+            operator = scope.program.graph.by_name[instr.operator]
+            targets = assignment(operator, [_kept(v.name) for v in instr.results])
+            right = expression(operator, instr, [_kept(r) for r in instr.reads], scope.group)
+            return f"    {targets} = {right}"
+        case Conversion():
+            return f"    {_kept(instr.result.name)} = {conversion_text(instr, _kept(instr.source), scope.group)}"
+        case Write():
+            raise InternalError(f"the prologue writes buffer {instr.buffer}")
 
 
 def _kept(name: Name) -> str:

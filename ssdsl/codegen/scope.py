@@ -7,8 +7,8 @@ from functools import cached_property
 
 from ssdsl.codegen.body import RESERVED, Body
 from ssdsl.codegen.expressions import GroupName
+from ssdsl.codegen.origins import Origins
 from ssdsl.codegen.python_words import Identifiers
-from ssdsl.codegen.sites import Place
 from ssdsl.ir.function import Backward, Function, Instr, OpPart
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program, Role
@@ -21,23 +21,23 @@ from ssdsl.runtime import NAMES
 
 
 class RunText(Record):
-    """A compiled run as a function of the file: its name, and the operator in each of its lines."""
+    """A compiled run as a function of the file: its name, and the operators in its lines, by their numbers."""
 
     name: str
-    lines: dict[str, OpPart]
+    lines: dict[int, OpPart]
 
 
 class SectionText(Record):
     """A section as a function: the `text` behind its name. Its parameters (`outside`) and results (`values`) are
-    positions among the names of the section; `lines` has the number of the instruction in each line, `runs` the same
-    for the functions of its compiled runs, by their names."""
+    positions among the names of the section; `lines` has the numbers of the instructions in its body's lines, `runs`
+    the same for the functions of its compiled runs, by their names."""
 
     text: str
     outside: tuple[int, ...]
     values: tuple[int, ...]
-    lines: dict[str, int]
+    lines: dict[int, int]
     groups: tuple[tuple[str, ...], ...]
-    runs: tuple[tuple[str, dict[str, int]], ...] = ()
+    runs: tuple[tuple[str, dict[int, int]], ...] = ()
 
 
 @dataclass
@@ -46,6 +46,11 @@ class Common:
 
     program: Program
     sections: dict[Hashable, SectionText] = field(default_factory=dict)
+
+    @cached_property
+    def origins(self) -> Origins:
+        """What the program's instructions come from."""
+        return Origins(self.program)
 
     @cached_property
     def modules(self) -> tuple[str, ...]:
@@ -67,10 +72,20 @@ class Common:
         return found
 
 
+class LineInstr(Record):
+    """An instruction in a line of the file: the number of the function of the program that it is in, and the layer that
+    this line runs for."""
+
+    function: int
+    layer: str
+    instr: Instr
+
+
 @dataclass
 class FileScope:
     """The names of the file; `groups`, `functions` and `runs` grow as its text is written. `sections` are the texts of
-    those with compiled runs, whose names are the file's. No function may use `words`."""
+    those with compiled runs, whose names are the file's. `lines` has the instructions in each line of each function of
+    the file, counted from its `def`. No function may use `words`."""
 
     common: Common
     role: Role
@@ -79,7 +94,7 @@ class FileScope:
     functions: dict[str, str] = field(default_factory=dict)  # text behind the name -> name
     runs: dict[str, str] = field(default_factory=dict)  # the same
     sections: dict[Hashable, SectionText] = field(default_factory=dict)
-    stands: dict[tuple[int, Place], Instr] = field(default_factory=dict)  # by the number of the function, and the place
+    lines: dict[tuple[str, int], list[LineInstr]] = field(default_factory=dict)
     words: Identifiers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -97,20 +112,17 @@ class FileScope:
         for function in self.blocks:
             self.names.name(f"function {function.number}", function.name)
 
-    def stand(self, function: Function, name: str, layer: str, lines: Mapping[str, Instr]) -> None:
-        """Notes the instructions in the lines of a Python function that a function calls for a layer."""
-        self.stands.update({(function.number, (name, layer, line)): instr for line, instr in lines.items()})
+    def note(self, name: str, first: int, lines: Mapping[int, Instr], function: int, layer: str = "") -> None:
+        """Notes the instructions in the body of a Python function that a function of the program calls for a layer. The
+        body begins `first` lines behind the `def`."""
+        for line, instr in lines.items():
+            self.lines.setdefault((name, first + line), []).append(LineInstr(function, layer, instr))
 
     def run(self, text: str, word: str) -> str:
         """The name of the compiled function with this text behind its name; a new one is near to `word`."""
         if text not in self.runs:
             self.runs[text] = self.names.unused(word)
         return self.runs[text]
-
-    @property
-    def places(self) -> dict[Place, Instr]:
-        """The instructions of the file by their places."""
-        return {place: instr for (_, place), instr in self.stands.items()}
 
     @cached_property
     def blocks(self) -> tuple[Function, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable
 from ssdsl.codegen.python_words import quoted
 from ssdsl.codegen.scope import FileScope
 from ssdsl.ir.comm import Message, Signal, Transfer
+from ssdsl.ir.param import CompletionStep, SumTiedGrads
 from ssdsl.ir.program import (
     Action,
     Compute,
@@ -41,7 +42,7 @@ OF_FLATS = {
 def step_text(scope: FileScope) -> str:
     """The names of the role's messages, `step(run)`, and `after_update(run)` in a program that trains."""
     messages = sorted({a.message for a in scope.role.actions if isinstance(a, Start)})
-    head = [f"{_name(scope, m)} = {m}  # {_about(scope.program.messages[m])}" for m in messages]
+    head = [f"{_name(scope, m)} = {m}  # {_about(scope.program.messages[m], scope)}" for m in messages]
     actions, calls = scope.role.actions, _Calls(scope)
     if not scope.program.trains:
         functions = [calls.function("step", f"The forward of one batch on {scope.role.submesh}.", actions)]
@@ -61,9 +62,12 @@ def _name(scope: FileScope, number: int) -> str:
     return scope.names.name(f"message {number}", f"{word}_to_block{message.consumer}")
 
 
-def _about(message: Message) -> str:
-    what = f"`{message.value}`: " if isinstance(message, Transfer) else ""
-    return f"{what}{message.source} -> {message.target}"
+def _about(message: Message, scope: FileScope) -> str:
+    """A comment: `add_11`, transformer.h.1 add: gpus[pp = 0] -> gpus[pp = 1]; plan.ssp:4: assign stage to gpus[pp]"""
+    origins = scope.common.origins
+    what = f"`{message.value}`, {origins.value(message.value)}: " if isinstance(message, Transfer) else ""
+    plan = origins.message(scope.program.functions[message.consumer])
+    return "; ".join(filter(None, (f"{what}{message.source} -> {message.target}", plan)))
 
 
 class _Calls:
@@ -89,12 +93,29 @@ class _Calls:
             case Free():
                 key = action.slot, len(action.at)
             case OnFlat():
-                return f"    run.{OF_FLATS[type(action)]}({action.flat})"
+                comment = self._about_flat(action)
+                return f"    run.{OF_FLATS[type(action)]}({action.flat}){comment and f'  # {comment}'}"
             case Update():
                 raise InternalError("a step has one update, which is not written")
         if key not in self.templates:
             self.templates[key] = f"    run.{self._template(action)}"
         return self.templates[key] % action.at
+
+    def _about_flat(self, action: OnFlat) -> str:
+        """A comment: `head.weight and 2 more: all_reduce over dp; plan.ssp:2: split model by batch into dp`."""
+        flat = self.program.flats[action.flat]
+        match action:
+            case ScatterGrads():
+                steps = [*map(_over, flat.completion.each)]
+            case StartReduce():
+                steps = [*map(_over, flat.completion.once)]
+            case GatherParam():
+                steps = [f"all_gather over {', '.join(flat.sharded.updated)}"]
+            case _:
+                return ""
+        more = f" and {len(flat.weights) - 1} more" if len(flat.weights) > 1 else ""
+        plan = self.scope.common.origins.flat(flat)
+        return "; ".join(filter(None, (f"{flat.weights[0]}{more}: {', '.join(steps)}", plan)))
 
     def _template(self, action: Compute | Start | Wait | Free) -> str:
         match action:
@@ -113,3 +134,7 @@ class _Calls:
 
 def _arguments(first: str, time: tuple[TimeIndex, ...]) -> str:
     return ", ".join([first, *(f"{t.name}=%d" for t in time)])
+
+
+def _over(step: CompletionStep) -> str:
+    return f"{step.kind} over {'the tied copies' if isinstance(step, SumTiedGrads) else ', '.join(step.axes)}"

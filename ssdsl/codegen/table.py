@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from functools import lru_cache
 
-from ssdsl.codegen.sites import Origins, Place
+from ssdsl.codegen.origins import Origins
+from ssdsl.codegen.scope import Common
 from ssdsl.ir import comm, layout, param
-from ssdsl.ir.function import Instr
 from ssdsl.ir.layout import Layout, Shape, Shard, cut
 from ssdsl.ir.program import Program, Result
 from ssdsl.ir.program import Role as ProgramRole
@@ -20,6 +20,7 @@ from ssdsl.runtime.program.table import (
     FlatEntry,
     MeshAxes,
     MoveEntry,
+    OperatorSite,
     Parcel,
     RequestedOutput,
     RoleEntry,
@@ -33,15 +34,16 @@ from ssdsl.runtime.program.table import (
 from ssdsl.runtime.version import VERSION
 
 Groups = dict[tuple[str, tuple[str, ...]], None]
-PlacesOf = dict[str, dict[Place, Instr]]  # by role
+OperatorsOf = dict[str, dict[int, OperatorSite]]  # by role, and line of its file
 
 
-def program_table(program: Program, groups: Groups, places: PlacesOf, precision: str | None = None) -> Table:
-    """All data of the program. `groups` are the process groups that the roles' code uses, `places` the instructions in
-    the lines of each role's code."""
-    graph, plan, origins = program.graph, program.plan, Origins(program)
+def program_table(common: Common, groups: Groups, operators: OperatorsOf, precision: str | None = None) -> Table:
+    """All data of the program. `groups` are the process groups that the roles' code uses, `operators` those in the
+    lines of each role's code."""
+    program, origins = common.program, common.origins
+    graph, plan = program.graph, program.plan
     wanted = dict(groups)
-    roles = tuple(_role(program, r, wanted, origins, places[r.name]) for r in program.roles if r.actions)
+    roles = tuple(_role(program, r, wanted, origins, operators[r.name]) for r in program.roles if r.actions)
     where = program.functions[program.loss.function].submesh
     return Table(
         version=VERSION,
@@ -71,7 +73,7 @@ def program_table(program: Program, groups: Groups, places: PlacesOf, precision:
 
 
 def _role(
-    program: Program, role: ProgramRole, wanted: Groups, origins: Origins, places: dict[Place, Instr]
+    program: Program, role: ProgramRole, wanted: Groups, origins: Origins, operators: dict[int, OperatorSite]
 ) -> RoleEntry:
     mesh = role.submesh.mesh.name
     params = {(p.weight, p.submesh): _tensor(p.weight, p.shape, p.layout, p.submesh) for p in program.params_of(role)}
@@ -102,8 +104,7 @@ def _role(
             for f in flats
         ),
         others=tuple(p for key, p in params.items() if key not in trained),
-        sites=origins.sites(places),
-        operators=origins.operators(places),
+        operators=operators,
     )
 
 

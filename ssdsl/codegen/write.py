@@ -11,9 +11,9 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ssdsl.codegen.role import role_text
+from ssdsl.codegen.role import role_file
 from ssdsl.codegen.scope import Common, FileScope
-from ssdsl.codegen.table import Groups, PlacesOf, program_table
+from ssdsl.codegen.table import Groups, OperatorsOf, program_table
 from ssdsl.ir.program import Program
 from ssdsl.runtime.program.codec import to_json_lines
 from ssdsl.text.source import Source
@@ -134,12 +134,13 @@ def program_files(program: Program, precision: str | None = None) -> dict[str, s
     """The generated files by name: one per role and the table. `precision` is set for a model in half precision."""
     common, texts = Common(program), dict[str, str]()
     groups: Groups = {}
-    places: PlacesOf = {}
+    operators: OperatorsOf = {}
     for role in program.roles:
         if role.actions:
             scope = FileScope(common, role)
-            texts[f"role_{role.name}.py"] = role_text(scope)
-            places[role.name] = scope.places
+            file = role_file(scope)
+            texts[f"role_{role.name}.py"] = file.text
+            operators[role.name] = file.operators
             groups.update(dict.fromkeys((role.submesh.mesh.name, axes) for axes in scope.groups))
-    table = program_table(program, groups, places, precision)
+    table = program_table(common, groups, operators, precision)
     return {**texts, "program.json": to_json_lines(table) + "\n"}

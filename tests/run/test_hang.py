@@ -23,7 +23,7 @@ from ssdsl.text.render import render
 LIMIT_S, PATIENCE_S = 6.0, 60.0  # the second for ranks that end on a busy machine
 HEARD_S = 2.5  # until all ranks have told the others that they train
 ENDLESS = Training(steps=10**6, timeout_s=LIMIT_S)
-TP = r"all_reduce over tp \(ranks 2, 3\) of `\w+`, [\w. ]+; mlp.ssp:[89]: split model by (ffn|vocab) into tp"
+TP = r"all_reduce over tp \(ranks 2, 3\) of [\w. ]+; mlp.ssp:[89]: split model by (ffn|vocab) into tp"
 GRADIENT = r"receive of the gradient of `add_1` from rank 2; mlp.ssp:13: assign stage\[s\] to gpus\[pp = s\]"
 VALUE = r"receive of `add_1` from rank 0; mlp.ssp:13: assign stage\[s\] to gpus\[pp = s\]"
 

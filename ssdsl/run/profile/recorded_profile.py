@@ -12,7 +12,7 @@ from statistics import mean
 
 from ssdsl.analyse.program_index import ProgramIndex, flat_bytes
 from ssdsl.cluster.measure import processor, usable_cores
-from ssdsl.codegen.role import role_text
+from ssdsl.codegen.role import RoleFile, role_file
 from ssdsl.codegen.scope import Common, FileScope
 from ssdsl.ir.function import Backward, Function, Instr
 from ssdsl.ir.param import FlatParam
@@ -22,7 +22,6 @@ from ssdsl.record import replace
 from ssdsl.run.profile.recorded import PHASES
 from ssdsl.run.results import RankResult, Recorded, RunResult, Spent
 from ssdsl.runtime.profile.operator_clock import COLLECTIVE
-from ssdsl.runtime.step.provenance import place_in
 from ssdsl.simulate.profile.profile import GROWING, IN_A_TASK, Curve, Profile, ProfiledMachine
 from ssdsl.simulate.profile.profiled import Profiled, instructions, runs
 
@@ -59,7 +58,7 @@ class _Found:
     growing: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     steps: list[float] = field(default_factory=list)
     collectives: list[tuple[str, int, int, float]] = field(default_factory=list)
-    _lines: dict[str, "Lines"] = field(default_factory=dict)
+    _files: dict[str, RoleFile] = field(default_factory=dict)
 
     @property
     def program(self) -> Program:
@@ -71,10 +70,10 @@ class _Found:
 
     def add(self, rank: RankResult, step: Sequence[Spent]) -> None:
         """Adds one rank's step."""
-        if rank.role not in self._lines:
-            self._lines[rank.role] = Lines.of(self.program, next(r for r in self.program.roles if r.name == rank.role))
-        lines = self._lines[rank.role]
-        role = lines.scope.role
+        role = next(r for r in self.program.roles if r.name == rank.role)
+        if rank.role not in self._files:
+            self._files[rank.role] = role_file(FileScope(Common(self.program), role))
+        instructions_at = self._files[rank.role].instructions
         engine: dict[tuple[int, Phase], list[tuple[float, ...]]] = {}
         ran: dict[tuple[int, Phase], set[Instr]] = {}
         for spent in step:
@@ -82,7 +81,7 @@ class _Found:
             if phase is None:
                 self._add_other(spent, role)
                 continue
-            instr = lines.instr(spent)
+            instr = instructions_at.get((spent.number, spent.layer, spent.line))
             if instr is not None and spent.what == AGAIN:
                 continue  # this is a forward's time, which other tasks measure better
             if instr is None:
@@ -138,24 +137,6 @@ def _reductions(flat: FlatParam, times_s: Sequence[float]) -> Iterator[tuple[int
         yield flat_bytes(flat, flat.sharded.weights), mean(each)
     if once := times_s[count:]:
         yield flat_bytes(flat, flat.sharded.grads), sum(once)
-
-
-@dataclass(frozen=True)
-class Lines:
-    """The instructions in the lines of a role's file."""
-
-    texts: list[str]
-    scope: FileScope
-
-    @classmethod
-    def of(cls, program: Program, role: Role) -> "Lines":
-        scope = FileScope(Common(program), role)
-        return cls(role_text(scope).splitlines(), scope)
-
-    def instr(self, spent: Spent) -> Instr | None:
-        """The instruction; None for a line that calls a layer's function, and for the engine."""
-        place = place_in(self.texts, spent.line, spent.layer)
-        return self.scope.stands.get((spent.number, place)) if place is not None else None
 
 
 TASK = re.compile(r"[FBDW]\d+\[")

@@ -121,52 +121,40 @@ class RequestedOutput:
 # -- roles -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Site:
-    """A line of a role's file in which ranks wait for each other.
+def starred(layer: str) -> str:
+    """A layer's path as the texts of a role's file have it, whose functions are called for several layers.
 
-    The line assigns to `line`, in a function that is called for a layer. `value` and `of` are names of the model, and
-    `plan` is the statement behind it.
+    >>> starred("transformer.h.11")
+    'transformer.h.*'
     """
-
-    function: str
-    layer: str
-    line: str
-    value: str
-    of: str
-    plan: str
+    return ".".join("*" if part.isdigit() else part for part in layer.split("."))
 
 
-@dataclass(frozen=True)
-class OperatorSite:
-    """An operator's line in a function of a role's file, which assigns to `line`.
+def in_layer(text: str, layer: str) -> str:
+    """A text of a role's file, in a function that runs for a layer.
 
-    `module` is the operator's module: after a dot its path in the layer that the function is called for, else the whole
-    path. `source` is the model's line that calls the operator, and `plan` the statement that cuts or places it.
-    `reads`: it reads integers of the batch, which may be out of range.
+    >>> in_layer("transformer.h.*.attn.c_proj addmm", "transformer.h.11")
+    'transformer.h.11.attn.c_proj addmm'
     """
+    return text.replace(starred(layer), layer) if layer else text
 
-    line: str
+
+class OperatorSite(NamedTuple):
+    """The operator in a line of a role's file. `module` is its module, with stars for numbers of the layer that the
+    function is called for; `source` is the model's line that calls the operator, and `plan` the statement that cuts or
+    places it. `reads`: it reads integers of the batch, which may be out of range."""
+
     kind: str
     module: str
     source: str
     plan: str
-    reads: bool = False
-
-
-@dataclass(frozen=True)
-class FunctionSites:
-    """The operators of a function of a role's file, the same for all layers that it is called for."""
-
-    function: str
-    layers: tuple[str, ...]
-    operators: tuple[OperatorSite, ...]
+    reads: bool
 
 
 @dataclass(frozen=True)
 class RoleEntry:
     """A role, that is ranks that run the same code, with its parts of inputs and weights. `others` are not trained;
-    `constants` are those of which a rank keeps a part."""
+    `operators` has those in the lines of its file, `constants` are those of which a rank keeps a part."""
 
     name: str
     mesh: str
@@ -174,8 +162,7 @@ class RoleEntry:
     inputs: tuple[TensorEntry, ...]
     flats: tuple[FlatEntry, ...]
     others: tuple[TensorEntry, ...]
-    sites: tuple[Site, ...]
-    operators: tuple[FunctionSites, ...]
+    operators: dict[int, OperatorSite]
     constants: tuple[TensorEntry, ...] = ()
 
     @property

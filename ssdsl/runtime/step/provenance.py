@@ -1,13 +1,11 @@
 """Finds the value, the layer and the plan's statement behind the line of a role's code where a rank waits or fails.
 
-During a step a rank records only its current line in the role's code. The text is made on demand, from the `sites` of
-the program's table.
+During a step a rank records only its current line in the role's code. The text is made on demand: of the comment behind
+a line that communicates, and of the table's operators, by line.
 """
 
-import re
 import traceback
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -15,11 +13,12 @@ from typing import Any
 import torch
 
 from ..errors import EngineError
-from ..program.table import FlatEntry, OperatorSite, RoleEntry, SignalEntry, Site, Table, TransferEntry
+from ..program.table import FlatEntry, RoleEntry, SignalEntry, Table, TransferEntry, in_layer
 from ..ranks.role_place import role_line
 from ..ranks.world import AwaitedMessage, GroupCall, World
 
 MANY = 8
+COMMENT = "  # "  # begins the comment behind a line
 TORCH = str(Path(torch.__file__).parent)
 
 
@@ -28,19 +27,8 @@ class Sites:
 
     def __init__(self, table: Table, role: RoleEntry, code: str) -> None:
         self.role, self.lines = role, code.splitlines()
-        self.known = {(site.function, site.layer, site.line): site for site in role.sites}
         self.messages = {message.number: message for message in table.messages}
         self.flats = {flat.number: flat for flat in role.flats}
-
-    @cached_property
-    def operators(self) -> dict[tuple[str, str, str], OperatorSite]:
-        """The operators by their places."""
-        return {
-            (body.function, layer, site.line): site
-            for body in self.role.operators
-            for layer in body.layers
-            for site in body.operators
-        }
 
     def waits(self, world: World) -> str:
         """A text of what the rank waits for now; "" if nothing."""
@@ -74,15 +62,12 @@ class Sites:
 
         `linear` in module `head` (net.py:14; plan.ssp:3: split model by batch into dp)
         """
-        place = place_in(self.lines, line, layer)
-        found = self.operators.get(place) if place is not None else None
-        if found is None or (looks_up and not found.reads):
+        site = self.role.operators.get(line)
+        if site is None or (looks_up and not site.reads):
             return None
-        module = found.module
-        if module.startswith("."):
-            module = f"{layer}{module}".removesuffix(".")
-        where = "; ".join(text for text in (found.source, found.plan) if text)
-        return f"`{found.kind}` in {f'module `{module}`' if module else 'the model'}" + (f" ({where})" if where else "")
+        module = f"module `{in_layer(site.module, layer)}`" if site.module else "the model"
+        where = "; ".join(filter(None, (site.source, site.plan)))
+        return f"`{site.kind}` in {module}" + (f" ({where})" if where else "")
 
     def started(self, world: World) -> str:
         """The last collective that the rank started, as a text."""
@@ -99,11 +84,11 @@ class Sites:
             case int():
                 return self._weights(site)
             case (CodeType() as code, int() as instruction, str() as layer):
-                found = self._site(_line(code, instruction), layer)
+                line = _line(code, instruction)
             case _:
-                line = role_line()
-                found = self._site(line[1], layer) if line is not None else None
-        return f" of `{found.value}`, {found.of}{_statement(found)}" if found is not None else ""
+                _, line = role_line() or ("", 0)
+        comment = self.lines[line - 1].partition(COMMENT)[2] if 0 < line <= len(self.lines) else ""
+        return f" of {in_layer(comment, layer)}" if comment else ""
 
     def _weights(self, number: int) -> str:
         flat = self.flats.get(number)
@@ -113,26 +98,12 @@ class Sites:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         return f" for weight `{names[0]}`{more}{_statement(flat)}"
 
-    def _site(self, line: int, layer: str) -> Site | None:
-        """The site at a line of the role's file, in a function that runs for a layer."""
-        place = place_in(self.lines, line, layer)
-        return self.known.get(place) if place is not None else None
-
     def _exchange(self, exchange: AwaitedMessage) -> str:
         message = self.messages.get(exchange.number)
         what = f"`{message.value}`" if isinstance(message, TransferEntry) else "the signal that an earlier task is done"
         what = f"the gradient of {what}" if exchange.gradient else what
         way = {"receive": "from", "send": "to", "broadcast": "among"}[exchange.verb]
         return f"{exchange.verb} of {what} {way} {_ranks(exchange.ranks)}{_statement(message)}"
-
-
-def place_in(lines: Sequence[str], line: int, layer: str) -> tuple[str, str, str] | None:
-    """The key of a line in a role's file: its function, the layer that this runs for, and the line's left-hand side.
-    None for a line that the file does not have."""
-    if not 0 < line <= len(lines):
-        return None
-    inside = (re.match(r"def (\w+)", lines[n]) for n in range(line - 1, -1, -1))
-    return next((found[1] for found in inside if found), ""), layer, lines[line - 1].partition(" = ")[0].strip()
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:
@@ -149,6 +120,6 @@ def _ranks(ranks: tuple[int, ...]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
 
 
-def _statement(site: Site | FlatEntry | TransferEntry | SignalEntry | None) -> str:
+def _statement(site: FlatEntry | TransferEntry | SignalEntry | None) -> str:
     """The plan's statement as a text: `; megatron.ssp:15: split model by heads into tp`."""
     return f"; {site.plan}" if site is not None and site.plan else ""

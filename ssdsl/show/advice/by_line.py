@@ -14,7 +14,7 @@ from itertools import groupby
 from ssdsl.analyse.collectives import OfGather, of_task
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.codegen.sites import Origins
+from ssdsl.codegen.origins import Origins
 from ssdsl.ir.comm import Message, Signal
 from ssdsl.ir.function import Function
 from ssdsl.ir.layout import Shard

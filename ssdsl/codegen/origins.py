@@ -1,10 +1,10 @@
-"""Maps lines of a role's file to the plan and the model, for reports of a rank that waits or fails there.
+"""Finds the parts of the model and of the plan behind an instruction, which a role's file says beside its lines.
 
-A place is a function of the file, the layer it is called for, and the left-hand side of a line: `transformer_h`,
-`transformer.h.0`, `addmm_3`. So the code needs no numbers, and layers that share a function have places of their own.
+A function of the file is called for several layers. So layers are written with stars, `transformer.h.*.attn.c_proj`,
+and a rank that waits or fails knows the layer that it runs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,57 +13,46 @@ from ssdsl.ir.function import Conversion, Function, Instr, OpPart
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Program
 from ssdsl.model.graph import Operator
-from ssdsl.runtime.program.table import FunctionSites, OperatorSite, Site
+from ssdsl.runtime.program.table import OperatorSite, starred
 from ssdsl.text.source import Span
 
 WHOLE = ("int64", "int32")
-Place = tuple[str, str, str]  # a function of the file, the layer, the left-hand side of a line
+MANY = 3  # of different texts, for the layers of one function
 
 
 @dataclass
 class Origins:
-    """Finds the statements of a program's plan that caused its communication."""
+    """Finds the operators and the statements that an instruction, a message or a flat parameter comes from."""
 
     program: Program
     _spans: dict[Span, str] = field(default_factory=dict)
 
-    def sites(self, places: Mapping[Place, Instr]) -> tuple[Site, ...]:
-        """The sites of a role at which ranks wait for each other."""
-        return tuple(found for place, instr in places.items() if (found := self._site(instr, place)))
+    def comment(self, instr: Instr, layer: str = "") -> tuple[str, str]:
+        """The value that an instruction communicates, and the statement that has it do so; empty if it does not
+        communicate, or no statement does.
 
-    def operators(self, places: Mapping[Place, Instr]) -> tuple[FunctionSites, ...]:
-        """The operators in the lines of a role's file, by the functions that they are in."""
-        bodies: dict[tuple[str, str], list[OperatorSite]] = {}
-        for (function, layer, line), instr in places.items():
-            if isinstance(instr, OpPart):
-                bodies.setdefault((function, layer), []).append(self._operator(instr, layer, line))
-        layers: dict[tuple[str, tuple[OperatorSite, ...]], list[str]] = {}
-        for (function, layer), operators in bodies.items():
-            layers.setdefault((function, tuple(operators)), []).append(layer)
-        return tuple(FunctionSites(function, tuple(named), body) for (function, body), named in layers.items())
-
-    def _site(self, instr: Instr, place: Place = ("", "", "")) -> Site | None:
+        `transformer.h.*.attn.c_proj addmm`, `megatron.ssp:15: split model by heads into tp`
+        """
         match instr:
             case Conversion():
                 axes = {a for step in (*instr.forward, *instr.backward) if travels(step) for a in step.axes}
                 value = instr.source.value
                 operators = [*self._made_by(value), *self._read_by(value)]
-            case OpPart() if instr.kernel.axes:
-                axes, value = set(instr.kernel.axes), instr.results[0].name.value
+            case OpPart():
+                axes, value = set(instr.kernel.axes), instr.results[0].name.value if instr.results else ""
                 operators = [*self._made_by(value)]
             case _:
-                return None
-        return Site(*place, value, self.value(value), self._cut_by(operators, axes)) if axes else None
+                axes, value, operators = set(), "", []
+        return (self.value(value, layer), self._cut_by(operators, axes)) if axes else ("", "")
 
-    def _operator(self, part: OpPart, layer: str, line: str) -> OperatorSite:
-        """The site of an operator: the line of the model that calls it, and the statement that cuts or places it."""
+    def operator(self, part: OpPart, layer: str) -> OperatorSite:
+        """An operator in a function that is called for a layer: the line of the model that calls it, and the statement
+        that cuts or places it."""
         operator = self.program.graph.by_name[part.operator]
         indices = self.program.plan.of(operator.name).indices
         plan = self.said(indices[0].span) if indices else self._place(operator.name)
-        module = operator.path
-        if layer and f"{module}.".startswith(f"{layer}."):
-            module = f".{module.removeprefix(layer).removeprefix('.')}"
-        return OperatorSite(line, operator.kind, module, operator.source, plan, self._looks_up(part))
+        module = _within(operator.path, layer)
+        return OperatorSite(operator.kind, module, operator.source, plan, self._looks_up(part))
 
     def _looks_up(self, part: OpPart) -> bool:
         """Whether an operator reads integers, which may be out of range: tokens, classes."""
@@ -73,8 +62,7 @@ class Origins:
 
     def statement(self, instr: Instr) -> str:
         """The statement whose axis an instruction communicates along; empty if it does not communicate."""
-        site = self._site(instr)
-        return site.plan if site is not None else ""
+        return self.comment(instr)[1]
 
     def message(self, consumer: Function) -> str:
         """The statement that places the reader of a message."""
@@ -106,10 +94,10 @@ class Origins:
         spans = (i.span for o in operators for i in self.program.plan.of(o.name).indices if i.name in axes)
         return next((self.said(span) for span in spans), "")
 
-    def value(self, value: str) -> str:
+    def value(self, value: str, layer: str = "") -> str:
         """The words for a value: the path and the kind of the operator that makes it."""
         made = next(self._made_by(value), None)
-        return f"{made.path} {made.kind}".strip() if made is not None else "an input"
+        return f"{_within(made.path, layer)} {made.kind}".strip() if made is not None else "an input"
 
     def _made_by(self, value: str) -> Iterator[Operator]:
         if (maker := self.program.graph.makers.get(value)) is not None:
@@ -117,3 +105,18 @@ class Origins:
 
     def _read_by(self, value: str) -> tuple[Operator, ...]:
         return self.program.graph.readers.get(value, ())
+
+
+def _within(path: str, layer: str) -> str:
+    """The path of a module, with stars for the numbers of the layer that it is in."""
+    return f"{starred(layer)}{path.removeprefix(layer)}" if f"{path}.".startswith(f"{layer}.") else path
+
+
+def either(texts: Iterable[str]) -> str:
+    """One text for all layers of a function, which mostly have the same.
+
+    >>> either(["plan.ssp:3: split a by heads into tp", "plan.ssp:4: split b by heads into tp"])
+    'plan.ssp:3: split a by heads into tp or plan.ssp:4: split b by heads into tp'
+    """
+    several = [*dict.fromkeys(filter(None, texts))]
+    return " or ".join([*several[:MANY], *([f"{len(several) - MANY} more"] if several[MANY:] else [])])
