@@ -3,6 +3,7 @@ parts; collectives and slices.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,18 +16,22 @@ from ssdsl.model.memory.storage import is_plain
 from ssdsl.model.ops.reader import grouping
 from ssdsl.model.target import TorchWord
 from ssdsl.plan.regions import Runs, lengths_of, parts_of
-from ssdsl.record import replace
 from ssdsl.text.diagnostic import InternalError
 
 Arguments = list[str]
 GroupName = Callable[[tuple[str, ...]], str]  # axes of the mesh -> the name of the group along them
+UNBOUNDED = str(2**63 - 1)  # the end of a slice that goes to the end
+NAMED = re.compile(r", (?P<name>\w+)=(?P<value>\{\w+\}|\(\)|\w+)")  # an argument by name in a template
 
 
 def expression(
     operator: Operator, op: OpPart, reads: Sequence[str], group: GroupName, calls: Mapping[str, str] | None = None
 ) -> str:
     """The call on a part. `reads` are the Python names of its operands; `group` names the group along some axes.
-    `calls` has templates of kernels' calls that take the place of those in their rows."""
+
+    Literals that have a default, or that only a kernel knows, stand by name. A profile has `calls`, templates in place
+    of those in rows, and arguments by their place alone.
+    """
     args, kwargs = _arguments(operator, laid_out([*_operands(operator, op, reads, group)], op.orders))
     unequal = {s.coordinate.name: s.digit.sizes for s in op.splits if isinstance(s.coordinate, Time)}
     if (groups := grouping(operator)) is not None:
@@ -34,7 +39,7 @@ def expression(
         count = Size(channels.known // groups.size, channels.uneven)
         args[groups.position] = extent_text(count, group, unequal)
     if op.kernel.function:
-        return _kernel(operator, op, args, kwargs, group, calls or {})
+        return _kernel(operator, op, args, kwargs, group, calls)
     extents = [extent_text(size, group, unequal) for size in op.results[0].shape] if op.results else []
     match operator.target:
         case "aten::reshape":
@@ -45,13 +50,13 @@ def expression(
             dim = int(operator.args[3]) if len(operator.args) > 3 else 0
             sizes = [extent_text(var.shape[dim], group, unequal) for var in op.results]
             given = sizes[0] if operator.kind == "split" else f"[{', '.join(sizes)}]"
-            return f"{args[0]}.split({given}, {dim})"
-    return _plain(operator, args, kwargs)
+            return f"{args[0]}.split({given}, {'dim=' if calls is None else ''}{dim})"
+    return _plain(operator, args, kwargs, calls)
 
 
 def constant_expression(operator: Operator, reads: Sequence[str]) -> str:
     """The call of an operator that depends on constants only."""
-    return _plain(operator, *_arguments(operator, laid_out(reads, operator.orders)))
+    return _plain(operator, *_arguments(operator, laid_out(reads, operator.orders)), None)
 
 
 def _arguments(operator: Operator, reads: Sequence[str]) -> tuple[Arguments, dict[str, str]]:
@@ -61,26 +66,63 @@ def _arguments(operator: Operator, reads: Sequence[str]) -> tuple[Arguments, dic
     return args, {k: text(v, names) for k, v in operator.kwargs if v is not None and k not in unsaid}
 
 
-def _plain(operator: Operator, args: Arguments, kwargs: Mapping[str, str]) -> str:
+def _plain(operator: Operator, args: Arguments, kwargs: Mapping[str, str], calls: Mapping[str, str] | None) -> str:
     """A call without a kernel: in the form of its row's `text`, else by its full name."""
     if operator.target == "aten::_to_copy":
         return f"{args[0]}.to({', '.join(_given(kwargs))})"
-    form = operator.row.text
-    if form is not None and not kwargs:
-        return form(_named(operator, args, kwargs)) if callable(form) else _written(form, operator, args)
+    form, is_torchs = operator.row.text, operator.target.startswith("aten::")
+    form = None if kwargs else form
+    if callable(form):
+        return form(_named(operator, args, kwargs))
+    if form is not None and "{" in form:
+        return _filled(form, _named(operator, args, kwargs), calls)
+    if calls is None and (is_torchs or form is None):
+        args = _spelled(operator, args)
+    if form is not None:
+        return _written(form, args)
     overload = str(operator.args[0])  # the file has `aten = torch.ops.aten`
-    name = overload if operator.target.startswith("aten::") else f"torch.ops.{overload}"
-    return f"{name}({', '.join([*args, *_given(kwargs)])})"
+    return f"{overload if is_torchs else f'torch.ops.{overload}'}({', '.join([*args, *_given(kwargs)])})"
+
+
+def _spelled(operator: Operator, args: Arguments) -> Arguments:
+    """The arguments of a call of torch's as one writes them: a literal that has a default is named, or left out if it
+    is the default; tensors, and what each call has to say, stand by their place as long as nothing before them is
+    named.
+
+    `x, 1, 2` of a transpose, `x, [0, 1], value=-100.0` of a pad, `x, dim=1, start=1` of a slice.
+    """
+    written: Arguments = []
+    has_default = is_named = False
+    for parameter, item, word in zip(operator.args[0].parameters, operator.args[1:], args, strict=False):
+        is_literal = not any(isinstance(one, Ref) for one in (item if isinstance(item, tuple) else (item,)))
+        has_default |= parameter.default is not None or item is None
+        if is_literal and has_default and (word == text(parameter.default, iter(())) or word == UNBOUNDED):
+            is_named = True
+            continue
+        is_named |= is_literal and has_default
+        written.append(f"{parameter.name}={word}" if is_named else word)
+    return written
+
+
+def _filled(template: str, words: Mapping[str, str], calls: Mapping[str, str] | None) -> str:
+    """A call with its arguments; what is named and None is left out."""
+    function = template.partition("(")[0]
+    if calls is None:
+        absent = {"None", *(word for word, value in words.items() if value == "None")}
+        template = NAMED.sub(lambda found: "" if found["value"].strip("{}") in absent else found[0], template)
+    elif function in calls:
+        template = calls[function]
+    elif "." not in function or function.startswith("F."):
+        template = NAMED.sub(r", \g<value>", template)
+    return template.format_map(words)
 
 
 def _given(kwargs: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in kwargs.items()]
 
 
-def _written(form: str, operator: Operator, args: Arguments) -> str:
-    """A call in the form that its row gives: `F.linear`, `.sum`, `+`, or a text with arguments in braces."""
-    if "{" in form:
-        return form.format_map(_named(operator, args, {}))
+def _written(form: str, args: Arguments) -> str:
+    """A call in the form that its row gives: `F.linear`, `.sum` or `+`."""
     if form.startswith("."):
         return f"{args[0]}{form}({', '.join(args[1:])})"
     if form[0].isidentifier():
@@ -123,7 +165,7 @@ def _kernel(
     args: Arguments,
     kwargs: Mapping[str, str],
     group: GroupName,
-    calls: Mapping[str, str],
+    calls: Mapping[str, str] | None,
 ) -> str:
     """The call of a kernel that computes a part, where a plain call on sliced inputs would be wrong."""
     kernel, own = op.kernel, operator.row
@@ -132,11 +174,10 @@ def _kernel(
         inside = _sum(kernel.offsets, group)
         rows = min((offset.digit.stride for offset in kernel.offsets), default=0)
         named["parts"] = f"[{', '.join(_window(part, group, inside, rows) for part in kernel.windows)}]"
-        return own.windows.format_map(named)
+        return _filled(own.windows, named, calls)
     given = next((k for k in (own.kernel, own.ring) if k is not None and k.function == kernel.function), None)
     if given is None:
         raise InternalError(f"the row of `{operator.target}` has no kernel `{kernel.function}`")
-    given = replace(given, call=calls.get(kernel.function, given.call))
     told = {
         "start": _sum(kernel.offsets, group) or 0,
         "part": _sum(kernel.before, group),
@@ -146,7 +187,7 @@ def _kernel(
         "count": kernel.count,
         "group": group(kernel.axes) if kernel.axes else None,
     }
-    return given.call.format_map(named | {word: str(told[word]) for word in told if given.tells(word)})
+    return _filled(given.call, named | {word: str(told[word]) for word in told if given.tells(word)}, calls)
 
 
 def _window(part: WindowPart, group: GroupName, inside: str, rows: int) -> str:
@@ -269,8 +310,8 @@ def conversion_text(instr: Conversion, value: str, group: GroupName, also: Seque
 def _part_text(value: str, cut: Cut, index: str) -> str:
     """The running part along an index in time."""
     if cut.at is None:
-        return f"take({value}, {cut.dim}, {cut.outer}, {cut.count}, {index})"
+        return f"take({value}, dim={cut.dim}, outer={cut.outer}, parts={cut.count}, index={index})"
     sizes = lengths_of(cut.at)
     if cut.at == parts_of(sizes):
-        return f"take_sizes({value}, {cut.dim}, {cut.outer}, {sizes}, {index})"
-    return f"take_at({value}, {cut.dim}, {cut.outer}, {cut.at}, {index})"
+        return f"take_sizes({value}, dim={cut.dim}, outer={cut.outer}, sizes={sizes}, index={index})"
+    return f"take_at({value}, dim={cut.dim}, outer={cut.outer}, at={cut.at}, index={index})"

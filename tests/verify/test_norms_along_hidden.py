@@ -48,7 +48,7 @@ def test_small_numbers_show_the_eps(dtype: torch.dtype, eps: float | None) -> No
     alone = SimpleNamespace(all_reduce=lambda x: None)  # a group of one rank
     x = torch.full((2, 8), 1e-3, dtype=dtype)
     expected = torch.nn.functional.rms_norm(x, (8,), eps=eps)
-    torch.testing.assert_close(rms_norm_parts(x, [8], None, eps, 8, alone), expected)  # type: ignore[arg-type]
+    torch.testing.assert_close(rms_norm_parts(x, [8], None, 8, alone, eps), expected)  # type: ignore[arg-type]
 
 
 def test_weights_are_cut_with_their_rows() -> None:

@@ -123,13 +123,16 @@ def imported_name(module: str) -> str:
 
 
 def call_of(function: str, words: str) -> str:
-    """The text of a call: words that name parameters stand in braces, others, such as numbers, as they are.
+    """The text of a call: words that name parameters stand in braces, others, such as numbers, as they are. Those
+    behind a bar are given by name.
 
-    >>> call_of("max_pool_part", "2 self stride None parts")
-    'max_pool_part(2, {self}, {stride}, None, {parts})'
+    >>> call_of("max_pool_part", "2 self | stride parts")
+    'max_pool_part(2, {self}, stride={stride}, parts={parts})'
     """
-    given = (f"{{{word}}}" if word.isidentifier() and not iskeyword(word) else word for word in words.split())
-    return f"{function}({', '.join(given)})"
+    by_place, _, by_name = (part.split() for part in words.partition("|"))
+    given = (f"{{{word}}}" if word.isidentifier() and not iskeyword(word) else word for word in by_place)
+    named = (word if "=" in word else f"{word}={{{word}}}" for word in by_name)
+    return f"{function}({', '.join((*given, *named))})"
 
 
 class Op(Record):

@@ -30,9 +30,9 @@ def causal_attention_part(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    scale: float | None,
     enable_gqa: bool,
     parts: Sequence[Part],
+    scale: float | None = None,
 ) -> torch.Tensor:
     """Causal attention of one or more runs of queries. Keys behind a run are left out of its computation.
 
@@ -55,10 +55,10 @@ def banded_attention_part(
     key: torch.Tensor,
     value: torch.Tensor,
     mask: torch.Tensor,
-    scale: float | None,
     enable_gqa: bool,
     band: Sequence[int],
     parts: Sequence[Part],
+    scale: float | None = None,
 ) -> torch.Tensor:
     """Attention of one or more runs of queries, which see `band` = (before, after) keys around their own at most.
 
@@ -306,9 +306,9 @@ def attention_keys(
     value: torch.Tensor,
     mask: torch.Tensor | None,
     is_causal: bool,
-    scale: float | None,
     regions: Regions,
     group: Group,
+    scale: float | None = None,
 ) -> torch.Tensor:
     """Attention to all keys, with the keys split: each device of the group has those at `regions[group.index]`. The
     gradient of the queries is this part's addend."""

@@ -183,9 +183,9 @@ def rms_norm_parts(
     x: torch.Tensor,
     normalized_shape: list[int],
     weight: torch.Tensor | None,
-    eps: float | None,
     count: int,
     group: Group,
+    eps: float | None = None,
 ) -> torch.Tensor:
     """RMS normalisation of x [..., *normalized_shape] that is split along normalised axes, with the mean square over
     the `count` elements of a row in all parts. Without `eps`, it is that of the type in which torch computes."""

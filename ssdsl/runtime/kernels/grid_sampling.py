@@ -45,8 +45,8 @@ def grid_sample_part(
     ctx: Any,
     x: torch.Tensor,
     grid: torch.Tensor,
-    interpolation: int,
-    padding: int,
+    interpolation_mode: int,
+    padding_mode: int,
     align_corners: bool,
     places: Places,
 ) -> torch.Tensor:
@@ -57,11 +57,11 @@ def grid_sample_part(
     a point is found again there.
     """
     ctx.save_for_backward(grid, x if ctx.needs_input_grad[1] else None)
-    ctx.shape, ctx.how, ctx.places = x.shape, (interpolation, padding, align_corners), places
-    at = _positions(grid, padding, align_corners, places)
+    ctx.shape, ctx.how, ctx.places = x.shape, (interpolation_mode, padding_mode, align_corners), places
+    at = _positions(grid, padding_mode, align_corners, places)
     flat, wide = x.flatten(2), at[0].dtype
     result = torch.zeros(*x.shape[:2], at[0].shape[1], dtype=wide, device=x.device)
-    for index, weight in _corners(at, interpolation, x.shape[2:], places):
+    for index, weight in _corners(at, interpolation_mode, x.shape[2:], places):
         result += flat.gather(2, _of_channels(index, flat)).to(wide) * weight
     return result.to(x.dtype).view(*x.shape[:2], *grid.shape[1:-1])
 

@@ -13,13 +13,13 @@ aten = torch.ops.aten
 def nearest_part(
     space: int,
     x: torch.Tensor,
-    output_size: Sequence[int] | None,
-    factors: Sequence[float] | None,
     parts: Sequence[Part],
+    output_size: Sequence[int] | None = None,
+    scale_factors: Sequence[float] | None = None,
 ) -> torch.Tensor:
     """Nearest-neighbour resampling. Uses torch's kernel along whole axes, and where every position is copied equally
     often."""
-    scaled = _Scaled(x, space, output_size, factors, parts)
+    scaled = _Scaled(x, space, output_size, scale_factors, parts)
     for part, results, factor in scaled.parts():
         if not resampling_weights.is_even(part.size, results, factor):
             sources = resampling_weights.nearest(part.size, results, factor)
@@ -33,14 +33,14 @@ def nearest_part(
 def linear_part(
     space: int,
     x: torch.Tensor,
-    output_size: Sequence[int] | None,
     align_corners: bool,
-    factors: Sequence[float] | None,
     parts: Sequence[Part],
+    output_size: Sequence[int] | None = None,
+    scale_factors: Sequence[float] | None = None,
 ) -> torch.Tensor:
     """Linear interpolation. Uses torch's kernel along whole axes, and where torch rounds alike at every position
     (factors that are powers of two)."""
-    scaled, dtype = _Scaled(x, space, output_size, factors, parts), x.dtype
+    scaled, dtype = _Scaled(x, space, output_size, scale_factors, parts), x.dtype
     for part, results, factor in scaled.parts():
         times = results // part.size
         if align_corners or results % part.size or times & (times - 1) or factor not in (None, times):

@@ -135,9 +135,9 @@ def attention_ring(
     value: torch.Tensor,
     mask: torch.Tensor | None,
     is_causal: bool,
-    scale: float | None,
     regions: Regions,
     group: Group,
+    scale: float | None = None,
 ) -> torch.Tensor:
     """Attention of the queries at `regions[group.index]`, while keys and values pass around the group in halves.
 

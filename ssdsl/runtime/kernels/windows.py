@@ -107,7 +107,7 @@ def conv_transpose_part(
 # -- moves -------------------------------------------------------------------------------------------------------------
 
 
-def pad_part(x: torch.Tensor, pad: Sequence[int], value: float | None, parts: Sequence[Part]) -> torch.Tensor:
+def pad_part(x: torch.Tensor, pad: Sequence[int], parts: Sequence[Part], value: float | None = None) -> torch.Tensor:
     """Padding with a constant; negative amounts cut off."""
     amounts = {x.dim() - 1 - k: (pad[2 * k], pad[2 * k + 1]) for k in range(len(pad) // 2)}
     for part in parts:
@@ -158,7 +158,7 @@ def cat_part(tensors: Sequence[torch.Tensor], dim: int, parts: Sequence[Part]) -
 def max_pool_part(
     space: int,
     x: torch.Tensor,
-    kernel: Sequence[int],
+    kernel_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
@@ -166,7 +166,7 @@ def max_pool_part(
     parts: Sequence[Part],
 ) -> torch.Tensor:
     """Maxima of windows."""
-    windows, kernel, dilation = _pooling(x, space, kernel, stride, padding, dilation, ceil_mode, parts)
+    windows, kernel, dilation = _pooling(x, space, kernel_size, stride, padding, dilation, ceil_mode, parts)
     x, native, _ = windows.padded(x, limit_of(x.dtype), most=[k // 2 for k in kernel])
     pool = (torch.max_pool1d, torch.max_pool2d, torch.max_pool3d)[space - 1]
     return pool(x, kernel, windows.stride, native, dilation)
@@ -175,7 +175,7 @@ def max_pool_part(
 def max_pool_with_indices_part(
     space: int,
     x: torch.Tensor,
-    kernel: Sequence[int],
+    kernel_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
@@ -183,7 +183,7 @@ def max_pool_with_indices_part(
     parts: Sequence[Part],
 ) -> Pair:
     """Maxima of windows, and their flat positions in the whole plane or volume."""
-    windows, kernel, dilation = _pooling(x, space, kernel, stride, padding, dilation, ceil_mode, parts)
+    windows, kernel, dilation = _pooling(x, space, kernel_size, stride, padding, dilation, ceil_mode, parts)
     x, native, front = windows.padded(x, limit_of(x.dtype), most=[k // 2 for k in kernel])
     pool = {2: aten.max_pool2d_with_indices, 3: aten.max_pool3d_with_indices}[space]
     result, indices = pool(x, kernel, windows.stride, native, dilation)
@@ -193,21 +193,21 @@ def max_pool_with_indices_part(
 def avg_pool_part(
     space: int,
     x: torch.Tensor,
-    kernel: Sequence[int],
+    kernel_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     ceil_mode: bool,
     count_include_pad: bool,
-    divisor: int | None,
     parts: Sequence[Part],
+    divisor_override: int | None = None,
 ) -> torch.Tensor:
     """Means of windows: over the elements in the tensor, over padding too, or divided by a given number."""
-    windows, kernel, _ = _pooling(x, space, kernel, stride, padding, (1,), ceil_mode, parts)
+    windows, kernel, _ = _pooling(x, space, kernel_size, stride, padding, (1,), ceil_mode, parts)
     x, native, _ = windows.padded(x, 0.0, most=[k // 2 for k in kernel])
     pool = (aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d)[space - 1]
     result: torch.Tensor = pool(x, kernel, windows.stride, native, False, True)
-    if divisor is not None:
-        return result * (math.prod(kernel) / divisor)
+    if divisor_override is not None:
+        return result * (math.prod(kernel) / divisor_override)
     for part, n, step, before in zip(windows.parts, kernel, windows.stride, windows.before, strict=True):
         low, high = (-before, part.size + before) if count_include_pad else (0, part.size)
         starts = [k * step - before for k in range(part.start, part.end)]

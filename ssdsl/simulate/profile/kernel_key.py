@@ -18,10 +18,14 @@ from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Write, reads_
 from ssdsl.ir.value import Var
 from ssdsl.record import replace
 
-CALLS = {  # the words of kernels that take more arguments by now than when profiles were recorded
+CALLS = {  # the words of kernels that take other arguments by now than when profiles were recorded
     "embedding_part": "embedding_part({indices}, {weight}, start={start})",
     "gather_part": "gather_part({self}, {dim}, {index}, {start})",
     "nll_part": "nll_part({self}, {target}, {start}, {weight}, {reduction}, {ignore_index})",
+    "linear_scan": "linear_scan({decay}, {update}, {initial}, dim={dim}, before={before})",
+    "routed_mm": "routed_mm({rows}, {weights}, {experts}, start={start})",
+    "F.scaled_dot_product_attention": "F.scaled_dot_product_attention({query}, {key}, {value}, {attn_mask}, "
+    "scale={scale}, enable_gqa={enable_gqa})",
 }
 
 
@@ -41,6 +45,7 @@ def kernel_key(facts: ProgramIndex, function: Function, instr: Instr) -> str:
             text = f"first_time({reads[0]})"
         case Conversion():
             text = conversion_text(instr, reads[0], group, reads[1:])
+            text = re.sub(r"\b\w+=", "", text) if text.startswith("take") else text
         case Write():
             text = f"write({reads[0]})"
     for index in function.time:

@@ -46,5 +46,5 @@ def test_runs_of_queries_while_memory_is_measured(runs: tuple[tuple[int, int], .
     rows = [row for start, end in runs for row in range(start, end)]
     part = Part(2, runs[0][0], runs[-1][1], 0, SEQ, runs)
     with LiveMemory():
-        found = causal_attention_part(query[:, :, rows], key, value, None, False, [part])
+        found = causal_attention_part(query[:, :, rows], key, value, enable_gqa=False, parts=[part])
     torch.testing.assert_close(found, expected[:, :, rows])

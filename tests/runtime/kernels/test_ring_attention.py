@@ -38,7 +38,7 @@ def go_around(regions: Regions, dtype: torch.dtype = torch.float32, *, is_causal
         assert group is not None
         own = [_rows(x.detach(), regions, transport.rank).requires_grad_() for x in whole]
         with world.enter():
-            result = ring_attention.attention_ring(*own, None, is_causal, None, regions, group)
+            result = ring_attention.attention_ring(*own, None, is_causal, regions, group)
             gradients = torch.autograd.grad(result, own, _rows(given, regions, transport.rank))
         return [result, *gradients]
 

@@ -96,8 +96,8 @@ def _keys_around_back(operator: Operator, parts: int) -> tuple[Collective, ...]:
     return (*keys, *(replace(c, width=4) for c in keys))
 
 
-WORDS = "query key value attn_mask is_causal scale regions group"
-OVER, WITHOUT_DTYPE = "self dim group dtype", "self dim group None"
+WORDS = "query key value attn_mask | is_causal scale regions group"
+OVER, WITHOUT_DTYPE = "self | dim group dtype", "self | dim group dtype=None"
 KEYS = PartKernel(
     axis=("key", -2),
     call=call_of("attention_keys", WORDS),
@@ -118,7 +118,7 @@ ATTENTION = Op(
     attention,
     kernel=KEYS,
     ring=RING,
-    windows=call_of("causal_attention_part", "query key value scale enable_gqa parts"),
+    windows=call_of("causal_attention_part", "query key value | scale enable_gqa parts"),
     contraction=True,
     flops=flops_of_attention,
     factors=3,
@@ -131,7 +131,7 @@ OPS = (
     replace(
         ATTENTION,
         name="ssdsl::banded_attention",
-        windows=call_of("banded_attention_part", "query key value attn_mask scale enable_gqa band parts"),
+        windows=call_of("banded_attention_part", "query key value attn_mask | scale enable_gqa band parts"),
         text="F.scaled_dot_product_attention({query}, {key}, {value}, {attn_mask}, scale={scale}, "
         "enable_gqa={enable_gqa})",
     ),

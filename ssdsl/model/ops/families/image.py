@@ -221,9 +221,9 @@ def _columns(call: TypedCall, image: Shape, columns: Shape) -> tuple[list[Axis],
     return batch, [*batch, (*free("c"), *whole("kernel", columns[-2] // image[-3])), whole("windows")]
 
 
-CONVOLUTION = call_of("conv_part", "input weight bias stride padding dilation groups parts")
-TRANSPOSED = call_of("conv_transpose_part", "input weight bias stride padding output_padding groups dilation parts")
-WINDOW = "self kernel_size stride padding"
+CONVOLUTION = call_of("conv_part", "input weight bias | stride padding dilation groups parts")
+TRANSPOSED = call_of("conv_transpose_part", "input weight bias | stride padding output_padding groups dilation parts")
+WINDOW = "self | kernel_size stride padding"
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
@@ -249,15 +249,15 @@ def _of_space(n: int) -> Iterator[Op]:
         flops=_transposed_flops,
     )
     most = f"{n} {WINDOW} dilation ceil_mode parts"
-    mean = f"{n} {WINDOW} ceil_mode count_include_pad {'divisor_override' if n > 1 else None} parts"
+    mean = f"{n} {WINDOW} ceil_mode count_include_pad divisor_override{'' if n > 1 else '=None'} parts"
     yield Op(f"aten::max_pool{n}d", _pooling(n), windows=call_of("max_pool_part", most))
     if n > 1:
         yield Op(f"aten::max_pool{n}d_with_indices", _pooling(n), windows=call_of("max_pool_with_indices_part", most))
     yield Op(f"aten::avg_pool{n}d", _pooling(n), windows=call_of("avg_pool_part", mean))
     # with equal windows capture makes them the pooling above
     yield from (Op(f"aten::adaptive_{kind}_pool{n}d", _whole_space(n)) for kind in ("avg", "max"))
-    copied = call_of("nearest_part", f"{n} input output_size scale_factors parts")
-    between = call_of("linear_part", f"{n} input output_size align_corners scale_factors parts")
+    copied = call_of("nearest_part", f"{n} input | output_size scale_factors parts")
+    between = call_of("linear_part", f"{n} input | output_size align_corners scale_factors parts")
     yield Op(f"aten::upsample_nearest{n}d", nearest, windows=copied)
     yield Op(f"aten::upsample_{LINEAR[n]}{n}d", linear, windows=between)
 
@@ -274,7 +274,7 @@ def grid_sample(call: TypedCall) -> Signature:
     )
 
 
-GRID_SAMPLE = call_of("grid_sample_part", "input grid interpolation_mode padding_mode align_corners places")
+GRID_SAMPLE = call_of("grid_sample_part", "input grid | interpolation_mode padding_mode align_corners places")
 OPS = (
     *(op for n in SPACE for op in _of_space(n)),
     Op("aten::upsample_bicubic2d", _whole_space(2)),

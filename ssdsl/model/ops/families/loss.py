@@ -56,9 +56,9 @@ def _cross_entropy_text(a: Mapping[str, str]) -> str:
 
 
 CROSS_ENTROPY = call_of(
-    "cross_entropy_parts", "self target start size group weight reduction ignore_index label_smoothing"
+    "cross_entropy_parts", "self target | start size group weight reduction ignore_index label_smoothing"
 )
-NLL = call_of("nll_part", "self target start size weight reduction ignore_index")
+NLL = call_of("nll_part", "self target | start size weight reduction ignore_index")
 
 LOSSES = """
     mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss kl_div binary_cross_entropy

@@ -174,7 +174,7 @@ def glu(call: TypedCall) -> Signature:
     return signature([with_axis(names, at, (*whole("half", 2), *names[at]))], [names])
 
 
-SELECT_PART = PartKernel(("self", "dim"), call_of("select_part", "self dim index start size"))
+SELECT_PART = PartKernel(("self", "dim"), call_of("select_part", "self | dim index start size"))
 
 REGROUPINGS = "view _unsafe_view reshape flatten unflatten squeeze unsqueeze".split()  # all become `reshape`
 
@@ -191,12 +191,12 @@ OPS = (
     Op("aten::split", split, regroups=True),
     Op("aten::split_with_sizes", split, regroups=True),
     Op("aten::expand", expand, linear_in=("self",)),
-    Op("aten::pad", pad, windows=call_of("pad_part", "self pad value parts")),
-    Op("aten::slice", slice_, windows=call_of("slice_part", "self dim step parts")),
+    Op("aten::pad", pad, windows=call_of("pad_part", "self pad | value parts")),
+    Op("aten::slice", slice_, windows=call_of("slice_part", "self | dim step parts")),
     Op("aten::repeat", repeat),
     Op("aten::diagonal", diagonal),
     Op("aten::unfold", unfold),
-    Op("aten::cat", cat, linear_in=("tensors",), windows=call_of("cat_part", "tensors dim parts")),
+    Op("aten::cat", cat, linear_in=("tensors",), windows=call_of("cat_part", "tensors | dim parts")),
     Op("aten::stack", stack, linear_in=("tensors",)),
     Op("aten::glu", glu),
 )

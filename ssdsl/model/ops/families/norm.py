@@ -46,11 +46,11 @@ def _op(kind: str, rule: Rule, words: str, text: str | None = None) -> Op:
     return Op(f"aten::{kind}", rule, kernel=kernel, text=text)
 
 
-LAYER_NORM = call_of("F.layer_norm", "input normalized_shape weight bias eps")
+LAYER_NORM = call_of("F.layer_norm", "input normalized_shape weight bias | eps")
 OPS = (
-    _op("layer_norm", layer_norm, "normalized_shape weight bias eps", LAYER_NORM),
-    _op("rms_norm", layer_norm, "normalized_shape weight eps"),
-    _op("group_norm", group_norm, "num_groups weight bias eps"),
-    _op("instance_norm", instance_norm, "weight bias eps"),
-    _op("batch_norm", batch_norm, "weight bias running_mean running_var momentum eps"),
+    _op("layer_norm", layer_norm, "normalized_shape weight bias | eps", LAYER_NORM),
+    _op("rms_norm", layer_norm, "normalized_shape weight | eps"),
+    _op("group_norm", group_norm, "num_groups weight bias | eps"),
+    _op("instance_norm", instance_norm, "weight bias | eps"),
+    _op("batch_norm", batch_norm, "weight bias running_mean running_var | momentum eps"),
 )

@@ -50,16 +50,16 @@ def _op(kind: str, function: str, words: str) -> Op:
 
 def _extremes(kind: str) -> Iterator[Op]:
     """The rows of maxima or minima; those with indices are told where their part begins."""
-    yield _op(f"a{kind}", f"a{kind}_parts", "self dim keepdim group")
-    yield _op(kind, f"a{kind}_parts", "self () False group")
-    yield _op(f"{kind}.dim", f"{kind}_parts", "self dim keepdim start group")
-    yield _op(f"arg{kind}", f"arg{kind}_parts", "self dim keepdim start group")
+    yield _op(f"a{kind}", f"a{kind}_parts", "self | dim keepdim group")
+    yield _op(kind, f"a{kind}_parts", "self | dim=() keepdim=False group")
+    yield _op(f"{kind}.dim", f"{kind}_parts", "self | dim keepdim start group")
+    yield _op(f"arg{kind}", f"arg{kind}_parts", "self dim | keepdim start group")
 
 
 OPS = (
     Op("aten::sum", reduce_sum, linear_in=("self",), text=".sum"),
     *(Op(f"aten::{kind}", reduce_whole) for kind in WHOLE),
-    _op("logsumexp", "logsumexp_parts", "self dim keepdim group"),
+    _op("logsumexp", "logsumexp_parts", "self | dim keepdim group"),
     *_extremes("max"),
     *_extremes("min"),
 )

@@ -112,22 +112,22 @@ def histc(call: TypedCall) -> Signature:
 
 OPS = (
     Op("aten::histc", histc, stops_gradient=True),
-    _merged("cumsum", running, "self dim part group dtype"),
-    _merged("cumprod", running, "self dim part group dtype"),
-    _merged("logcumsumexp", running, "self dim part group"),
+    _merged("cumsum", running, "self | dim part group dtype"),
+    _merged("cumprod", running, "self | dim part group dtype"),
+    _merged("logcumsumexp", running, "self | dim part group"),
     Op(
         "ssdsl::linear_scan",
         recurrence,
         kernel=PartKernel(
-            ("update", "dim"), call_of("linear_scan_parts", "decay update initial dim before part group")
+            ("update", "dim"), call_of("linear_scan_parts", "decay update initial | dim before part group")
         ),
         flops=lambda call: 2 * math.prod(call.result),
         text="linear_scan({decay}, {update}, {initial}, dim={dim}, before={before})",
     ),
-    _merged("topk", largest, "self k dim largest start part group"),
+    _merged("topk", largest, "self | k dim largest start part group"),
     *(Op(f"aten::{kind}", along(lambda call: call.argument("dim"))) for kind in ALONG_DIM),
     Op("aten::flip", along(lambda call: call.argument("dims"))),
-    Op("aten::roll", roll, windows=call_of("roll_part", "self shifts dims parts"), text=".roll"),
+    Op("aten::roll", roll, windows=call_of("roll_part", "self | shifts dims parts"), text=".roll"),
     *(
         Op(f"aten::_fft_{kind}", along(lambda call: call.argument("dim")), linear_in=("self",))
         for kind in ("r2c", "c2c", "c2r")

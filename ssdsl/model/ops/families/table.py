@@ -173,7 +173,7 @@ def _embedding_text(a: Mapping[str, str]) -> str:
 SCATTER_REDUCE_PART = PartKernel(
     axis=("self", "dim"),
     merged=("index", "dim"),
-    call=call_of("scatter_reduce_part", "self dim index src reduce include_self start size group"),
+    call=call_of("scatter_reduce_part", "self dim index src | reduce include_self start size group"),
 )
 
 
@@ -183,16 +183,16 @@ def _op(kind: str, rule: Rule, axis: tuple[str, AxisOfPart], words: str, text: T
 
 
 OPS = (
-    _op("embedding", embedding, ("weight", 0), "indices weight start size", _embedding_text),
-    _op("index", index, ("self", None), "self indices places"),
-    _op("index_select", index_select, ("self", "dim"), "self dim index start size"),
-    _op("gather", gather, ("self", "dim"), "self dim index start size"),
+    _op("embedding", embedding, ("weight", 0), "indices weight | start size", _embedding_text),
+    _op("index", index, ("self", None), "self indices | places"),
+    _op("index_select", index_select, ("self", "dim"), "self dim index | start size"),
+    _op("gather", gather, ("self", "dim"), "self dim index | start size"),
     Op("aten::_embedding_bag", embedding_bag),
     Op("aten::index_put", index_put),
     Op("aten::masked_scatter", all_whole),
     Op("aten::one_hot", "... -> ... classes!"),
-    _op("scatter_add", scatter_add, ("self", "dim"), "self dim index src start size"),
-    _op("index_add", scatter_add, ("self", "dim"), "self dim index source alpha start size"),
+    _op("scatter_add", scatter_add, ("self", "dim"), "self dim index src | start size"),
+    _op("index_add", scatter_add, ("self", "dim"), "self dim index source | alpha start size"),
     Op("aten::scatter_reduce", scatter_reduce, kernel=SCATTER_REDUCE_PART),
     *(Op(f"aten::{kind}", _scatter()) for kind in "scatter index_fill index_copy slice_scatter".split()),
     Op("aten::select_scatter", _scatter(selects=True)),
