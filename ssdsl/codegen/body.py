@@ -20,9 +20,10 @@ from ssdsl.ir.function import (
     results_of,
 )
 from ssdsl.ir.value import Name
-from ssdsl.model.graph import Operator
+from ssdsl.model.graph import Operator, refs_in
 
 RESERVED = ("w", "weights", "prefix", "device", "torch", "aten", "F", "run", "step", "prepare", "constants")
+ATTENDING = {"query": "q", "key": "k", "value": "v"}  # parameters of an attention, and the names of their operands
 CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # begins a word of a name, as in `ChunkedLoss`
 
 
@@ -32,7 +33,7 @@ class Body:
 
     Operators that are `unlearned` run under `no_grad`, as in the model: autograd would otherwise keep tensors that no
     backward reads. `weights` gives the text of a weight or buffer, None for other values; `changed` the text of a
-    buffer's value after the step.
+    buffer's value after the step. `words` has names for some results; others are named after their operators.
     """
 
     operators: dict[str, Operator]
@@ -45,6 +46,7 @@ class Body:
     outside: dict[Name, str] = field(default_factory=dict)
     made: dict[Name, str] = field(default_factory=dict)
     instructions: dict[int, Instr] = field(default_factory=dict)  # by the number of the line
+    words: dict[Name, str] = field(default_factory=dict)
     is_within: bool = False  # whether the last line is under `no_grad`
 
     def read(self, name: Name) -> str:
@@ -96,7 +98,8 @@ class Body:
         match instr:
             case Conversion():
                 right = conversion_text(instr, reads[0], self.group, reads[1:])
-                return f"{self.make(instr.result.name, self._word(instr.source))} = {right}"
+                word = self.words.get(instr.result.name, self._word(instr.source))
+                return f"{self.make(instr.result.name, word)} = {right}"
             case OpPart():
                 return self._operator(instr, reads, used)
             case Write():
@@ -108,7 +111,8 @@ class Body:
         text = self._call(operator, op, reads)
         word = CAPITAL.sub("_", operator.kind).lower().strip("_")  # the kind of a user's function is its class
         kept = [v.name in used for v in op.results]
-        outputs = [self.make(v.name, word) if k else "_" for v, k in zip(op.results, kept, strict=True)]
+        words = [self.words.get(v.name, word) for v in op.results]
+        outputs = [self.make(v.name, w) if k else "_" for v, w, k in zip(op.results, words, kept, strict=True)]
         return f"{assignment(operator, outputs)} = {text}"
 
     def _call(self, operator: Operator, op: OpPart, reads: list[str]) -> str:
@@ -136,6 +140,49 @@ class Body:
     def _word(self, source: Name) -> str:
         """The word for a converted value: that of its source without its number, `x` for one from outside."""
         return self.made.get(source, "").rstrip("_0123456789") or "x"
+
+
+def attending(instrs: Sequence[Instr], operators: dict[str, Operator]) -> dict[Name, str]:
+    """Names for what an attention reads as its query, key and value, and for the values of which these are made step by
+    step: `q, k, v = addmm.split(64, dim=2)`, `q_2 = q.reshape(2, 64, 2, 32)`.
+
+    Values inside of a step with branches, as of a rotation of positions, have no such names, those around it have.
+    """
+    local = {v.name for instr in instrs for v in results_of(instr)}
+    readers: dict[Name, list[Instr]] = {}
+    for instr in instrs:
+        for name in local.intersection(reads_of(instr)):
+            readers.setdefault(name, []).append(instr)
+    leads: dict[Name, Name] = {}  # a value that leads to an operand of an attention alone, and the operand
+    ends: dict[Name, set[Name]] = {}  # by operand, the values that lead to it from which nothing was followed yet
+    words: dict[Name, str] = {}
+    for instr in reversed(instrs):
+        if isinstance(instr, OpPart):
+            for read, parameter in zip(instr.reads, _parameter_names(operators[instr.operator]), strict=True):
+                if read in local and parameter in ATTENDING:
+                    leads[read], ends[read], words[read] = read, {read}, ATTENDING[parameter]
+        results = [v.name for v in results_of(instr)]
+        for name in results:
+            if name in leads and ends[leads[name]] == {name}:
+                words[name] = words[leads[name]]
+        is_product = isinstance(instr, OpPart) and operators[instr.operator].row.contraction
+        if len(results) == 1 and results[0] in leads and not is_product:
+            operand = leads[results[0]]
+            sources = {
+                name
+                for name in local.intersection(reads_of(instr))
+                if all(leads.get(v.name) == operand for reader in readers[name] for v in results_of(reader))
+            }
+            leads |= dict.fromkeys(sources, operand)
+            ends[operand] = ends[operand] - {*results} | sources
+    return words
+
+
+def _parameter_names(operator: Operator) -> list[str]:
+    """The parameter of each operand of an attention; empty words for those of other operators."""
+    given = operator.args[0].given(operator.args[1:], dict(operator.kwargs))
+    names = [name for name, item in given.items() for _ in refs_in(item)]
+    return names if ATTENDING.keys() <= {*names} else [""] * len(names)
 
 
 def _parameters(reads: list[str], sides: tuple[Side, ...], taken: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -8,7 +8,7 @@ itself has a decorator, `@block(...)`, that tells the runtime its inputs, output
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import cache, partial
 
-from ssdsl.codegen.body import Body
+from ssdsl.codegen.body import Body, attending
 from ssdsl.codegen.lifetimes import Lifetimes
 from ssdsl.codegen.python_words import quoted, quoted_tuple, tuple_of
 from ssdsl.codegen.run_text import add_run
@@ -251,6 +251,7 @@ def write(
     """Adds the lines of a section to a body; returns its compiled runs. After each line but the last, it deletes the
     names that are not read any more: `ended` gives them by the number of the instruction."""
     used = leaving | {n for instr in section.body for n in reads_of(instr)}
+    body.words = attending(section.body, scope.program.graph.by_name)
     runs: list[RunText] = []
     number = 0
     while number < len(section.body):

@@ -34,6 +34,7 @@ def add_run(
     outside."""
     body = scope.body(function, layer, scope.words, outer.group)
     body.weights = lambda name: None  # they are arguments
+    body.words = outer.words
     used = leaving | {name for op in ops for name in op.reads}
     activations: dict[str, str] = {}  # by parameter, its argument
     weights: dict[str, str] = {}
