@@ -49,6 +49,9 @@ def function_text(function: Function, scope: FileScope) -> str:
             body.drop(ends.behind(number))
     sizes = [f"    n_{t.name} = {t.sizes}[{t.name}]" for t in function.time if t.sizes]
     scope.note(scope.block(function.number), 3 + len(sizes), body.instructions, function.number)
+    inline = (n for s in function.sections if not (s.layer or s.recompute) for n in s.names())
+    weights = WeightTexts(scope.common, function, "").among(inline)
+    scope.describe(scope.block(function.number), function, {word: n for n, word in body.outside.items()} | weights)
     outputs = "".join(f"{body.output(o)}, " for o in function.outputs).removesuffix(" ")
     lines = [
         *_decorator(function),
@@ -85,7 +88,9 @@ def _call(
     for within, first, lines in ((name, 2, called.lines), *((run, 1, lines) for run, lines in called.runs)):
         instructions = {line: section.body[n] for line, n in lines.items()}
         scope.note(within, first, instructions, function.number, section.layer)
-    given = (outer.read(names[n]) for n in called.outside)
+    reads = {word: names[n] for word, n in called.outside.items()}
+    scope.describe(name, function, reads | WeightTexts(scope.common, function, section.layer).among(names))
+    given = map(outer.read, reads.values())
     arguments = [*given, "weights", quoted(section.layer), *time_of(function)]
     if section.recompute:
         runner = "checkpoint" if function.backward is Backward.WHOLE else "checkpoint_halves"
@@ -227,7 +232,7 @@ def _written(
     numbers = {instr: k for k, instr in enumerate(section.body)}
     return SectionText(
         "\n".join(lines),
-        tuple(place[n] for n in body.outside),
+        {word: place[n] for n, word in body.outside.items()},
         tuple(place[n] for n in values),
         {line: numbers[instr] for line, instr in body.instructions.items()},
         tuple(groups),

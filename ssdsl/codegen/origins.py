@@ -64,6 +64,13 @@ class Origins:
         """The statement whose axis an instruction communicates along; empty if it does not communicate."""
         return self.comment(instr)[1]
 
+    def statements(self, instrs: Iterable[Instr]) -> list[str]:
+        """The statements that cut or place operators, in the order of the plan."""
+        plans = [self.program.plan.of(name) for name in {i.operator: i for i in instrs if isinstance(i, OpPart)}]
+        spans = {index.span for plan in plans for index in plan.indices}
+        spans |= {plan.place.span for plan in plans if plan.place is not None}
+        return [*dict.fromkeys(map(self.said, sorted(spans, key=lambda span: (span.source.name, span.start))))]
+
     def message(self, consumer: Function) -> str:
         """The statement that places the reader of a message."""
         return next(filter(None, (self._place(op.operator) for op in consumer.operators())), "")

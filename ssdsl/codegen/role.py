@@ -13,6 +13,7 @@ from ssdsl.codegen.function_text import function_text
 from ssdsl.codegen.origins import either
 from ssdsl.codegen.python_words import quoted
 from ssdsl.codegen.scope import FileScope, LineInstr
+from ssdsl.codegen.shapes import shape_lines
 from ssdsl.codegen.step_text import step_text
 from ssdsl.ir.function import Conversion, Instr, OpPart, Prologue, Write
 from ssdsl.ir.value import Name
@@ -59,7 +60,7 @@ class _Commented:
 
     def add(self, name: str, text: str) -> None:
         """Adds a function."""
-        self.lines += ["", ""]
+        self.lines += ["", "", *shape_lines(self.scope.shapes.get(name, {})), *self._statements(name)]
         lines, module = text.splitlines(), ""
         start = next(n for n, line in enumerate(lines) if line.startswith("def "))
         for number, line in enumerate(lines):
@@ -72,6 +73,11 @@ class _Commented:
                 self.operators[len(self.lines) + 1] = operator
             self.lines.append(line + self._comment(found))
             self.instructions |= {(o.function, o.layer, len(self.lines)): o.instr for o in found}
+
+    def _statements(self, name: str) -> Iterator[str]:
+        """The statements that cut or place the operators in the lines of a function."""
+        instrs = (o.instr for (function, _), found in self.scope.lines.items() if function == name for o in found)
+        return (f"# {statement}" for statement in self.scope.common.origins.statements(instrs))
 
     def _operator(self, found: Iterable[LineInstr]) -> OperatorSite | None:
         sites = [self.scope.common.origins.operator(o.instr, o.layer) for o in found if isinstance(o.instr, OpPart)]

@@ -38,6 +38,7 @@ def add_run(
     used = leaving | {name for op in ops for name in op.reads}
     activations: dict[str, str] = {}  # by parameter, its argument
     weights: dict[str, str] = {}
+    reads: dict[str, Name] = {}
     originals: dict[Instr, OpPart] = {}
     for op in ops:
         told = _without_first(op, scope)
@@ -50,6 +51,7 @@ def add_run(
             word = last[1] if last is not None else f"x{len(activations) or ''}"
             body.outside[alias] = parameter = body.names.unused(word)
             into = activations if last is None else weights
+            reads[parameter] = name
             into[parameter] = once_text(text, op.first, outer.group) if alias != name else text
         body.add(told, frozenset(used))
     results = [n for n in body.made if n in leaving]
@@ -59,6 +61,7 @@ def add_run(
     end = f"    return {', '.join(body.made[n] for n in results) or '()'}"
     text = "\n".join([head, *(f"    {line}" for line in lines), end])
     called = scope.run(text, _word(ops, layer, scope))
+    scope.describe(called, function, {word: reads[word] for word in (*activations, *weights)})
     places = {line: originals[told] for line, told in body.instructions.items()}
     targets = ", ".join(outer.make(n, body.made[n].rstrip("_0123456789") or "x") for n in results)
     call = f"{called}({', '.join(arguments.values())})"

@@ -1,7 +1,7 @@
 """Data that the functions of one role's file share: names, groups and layers."""
 
 import itertools
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -9,10 +9,11 @@ from ssdsl.codegen.body import RESERVED, Body
 from ssdsl.codegen.expressions import GroupName
 from ssdsl.codegen.origins import Origins
 from ssdsl.codegen.python_words import Identifiers
+from ssdsl.codegen.shapes import shape_text
 from ssdsl.ir.function import Backward, Function, Instr, OpPart
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program, Role
-from ssdsl.ir.value import Name
+from ssdsl.ir.value import Name, Var
 from ssdsl.model.dims.layers import module_of
 from ssdsl.model.ops.op import imported_name
 from ssdsl.model.ops.rows import modules
@@ -28,12 +29,12 @@ class RunText(Record):
 
 
 class SectionText(Record):
-    """A section as a function: the `text` behind its name. Its parameters (`outside`) and results (`values`) are
-    positions among the names of the section; `lines` has the numbers of the instructions in its body's lines, `runs`
-    the same for the functions of its compiled runs, by their names."""
+    """A section as a function: the `text` behind its name. Its parameters (`outside`, by their words) and results
+    (`values`) are positions among the names of the section; `lines` has the numbers of the instructions in its body's
+    lines, `runs` the same for the functions of its compiled runs, by their names."""
 
     text: str
-    outside: tuple[int, ...]
+    outside: dict[str, int]
     values: tuple[int, ...]
     lines: dict[int, int]
     groups: tuple[tuple[str, ...], ...]
@@ -63,6 +64,11 @@ class Common:
         return {f.number: frozenset(p.var.name for p in f.parameters) for f in self.program.functions}
 
     @cached_property
+    def variables(self) -> dict[int, dict[Name, Var]]:
+        """The local values of each function."""
+        return {f.number: f.variables() for f in self.program.functions}
+
+    @cached_property
     def gathered(self) -> dict[Submesh, set[str]]:
         """The weights that are gathered where they are read (ZeRO-3)."""
         found: dict[Submesh, set[str]] = {}
@@ -85,7 +91,8 @@ class LineInstr(Record):
 class FileScope:
     """The names of the file; `groups`, `functions` and `runs` grow as its text is written. `sections` are the texts of
     those with compiled runs, whose names are the file's. `lines` has the instructions in each line of each function of
-    the file, counted from its `def`. No function may use `words`."""
+    the file, counted from its `def`; `shapes` the texts of the shapes that each of them reads, by names in it. No
+    function may use `words`."""
 
     common: Common
     role: Role
@@ -95,6 +102,7 @@ class FileScope:
     runs: dict[str, str] = field(default_factory=dict)  # the same
     sections: dict[Hashable, SectionText] = field(default_factory=dict)
     lines: dict[tuple[str, int], list[LineInstr]] = field(default_factory=dict)
+    shapes: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     words: Identifiers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,6 +125,13 @@ class FileScope:
         body begins `first` lines behind the `def`."""
         for line, instr in lines.items():
             self.lines.setdefault((name, first + line), []).append(LineInstr(function, layer, instr))
+
+    def describe(self, name: str, function: Function, reads: Mapping[str, Name]) -> None:
+        """Notes the shapes of what a Python function reads when a function of the program calls it."""
+        known, axes = self.shapes.setdefault(name, {}), function.submesh.axes
+        for word, read in reads.items():
+            var = self.common.variables[function.number][read]
+            known.setdefault(word, []).append(shape_text(var, self.program.graph, axes))
 
     def run(self, text: str, word: str) -> str:
         """The name of the compiled function with this text behind its name; a new one is near to `word`."""
@@ -174,6 +189,10 @@ class WeightTexts:
         if name.value.startswith(self.within):
             return f'w["{name.value.removeprefix(self.within)}"]'
         return f'w.named("{name.value}")' if name.value in self.gathered else None
+
+    def among(self, names: Iterable[Name]) -> dict[str, Name]:
+        """The weights and buffers among some values, by their names in the layer."""
+        return {name.value.removeprefix(self.within): name for name in names if self.word(name) is not None}
 
     def changed(self, buffer: str) -> str:
         """The text of a buffer's value after the step."""
