@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
+from ssdsl.ir.program import Kernels
 from ssdsl.model.captured import ModelRequest, captured
 from ssdsl.model.graph import Graph
 from ssdsl.record import Record
@@ -100,6 +101,7 @@ def search(
     cluster: str = "laptop",
     *,
     costs: str | os.PathLike[str] | None = None,
+    kernels: str = "eager",
     baseline: str | os.PathLike[str] | None = None,
     params: Mapping[str, int | Sequence[int]] | None = None,
     devices: int | Sequence[int] | None = None,
@@ -113,12 +115,13 @@ def search(
     """Searches what plans leave open, for a model on a cluster. The plans that it returns are proved.
 
     `plans` are files or names of plans that come with ssdsl; None means all of these. `model` is as in `--model`, or
-    from `ssdsl.model_of`. `cluster` is a name or a file, `costs` a file of measured times. `baseline` is the plan that
-    others are compared with, by default the first. `params` sets params: to a number, or to several that are tried.
-    `devices` is how many devices a plan takes, by default all of the cluster; of several numbers, the smallest and the
-    largest bound a range, and the search looks for the best use of each device. `memory` is the share of each device's
-    memory that a plan may need. The search simulates at most `tries` settings, and takes `seconds` or a little more.
-    With `orders` it also tries other cuts and orders of pipelines.
+    from `ssdsl.model_of`. `cluster` is a name or a file, `costs` a file of measured times, `kernels` says how operators
+    run, as `--kernels` does. `baseline` is the plan that others are compared with, by default the first. `params` sets
+    params: to a number, or to several that are tried. `devices` is how many devices a plan takes, by default all of the
+    cluster; of several numbers, the smallest and the largest bound a range, and the search looks for the best use of
+    each device. `memory` is the share of each device's memory that a plan may need. The search simulates at most
+    `tries` settings, and takes `seconds` or a little more. With `orders` it also tries other cuts and orders of
+    pipelines.
 
     Raises PlanError for mistakes in plans, model or cluster, ValueError for numbers out of range.
     """
@@ -127,7 +130,9 @@ def search(
             raise ValueError(f"`{name}` is a whole number of at least 1, not {number!r}")
     if not seconds > 0:
         raise ValueError(f"`seconds` is more than 0, not {seconds!r}")
-    on = load_cluster(cluster)
+    if kernels not in (known := [k.value for k in Kernels]):
+        raise ValueError(f"`kernels` is one of {', '.join(known)}, not {kernels!r}")
+    on, how = load_cluster(cluster), Kernels(kernels)
     graph = _graph(model, meta)
     span = (on.size,) if devices is None else _numbers("devices", devices)
     wanted = wanted_devices(min(span), max(span), on)
@@ -136,7 +141,7 @@ def search(
     named = [plans] if isinstance(plans, str | os.PathLike) else list(plans or ())
     asked = {name: _numbers(name, given) for name, given in (params or {}).items()}
     times = read_costs(Path(costs)) if costs is not None else None
-    work = search_of(graph, on, read_texts(named, baseline), wanted, asked, memory=memory, costs=times)
+    work = search_of(graph, on, read_texts(named, baseline), wanted, asked, memory=memory, costs=times, kernels=how)
     *_, found = work.results(tries, seconds, orders, top)
     return SearchReport(work.proved(found, top), graph, on, top)
 

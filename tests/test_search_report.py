@@ -7,19 +7,27 @@ import pytest
 import torch
 
 import ssdsl
+from ssdsl.cluster.load import load_cluster
+from ssdsl.compile import compile_plan
+from ssdsl.ir.program import Kernels
+from ssdsl.simulate.simulate import simulate
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
+from tests.captured import graph_of
 
 MODEL = "gpt:tiny,layers=2"
 
 
 def test_a_report(tmp_path: Path) -> None:
-    report = ssdsl.search("megatron", MODEL, "a100x8", params={"T": [1, 2]}, tries=8, top=2)
+    report = ssdsl.search("megatron", MODEL, "a100x8", params={"T": [1, 2]}, tries=8, top=2, kernels="compiled")
     assert report.best is report.rows[0] and len(report.rows) == 2
     assert "best of each kind" in str(report) and "<iframe" in report._repr_html_()
     report.write(tmp_path / "best.ssp")
-    again = ssdsl.search(tmp_path / "best.ssp", MODEL, "a100x8", tries=1, orders=False)
-    assert again.baseline.report.step_s == report.best.report.step_s
+    on, graph = load_cluster("a100x8"), graph_of(MODEL)
+    again = compile_plan(tmp_path / "best.ssp", graph, {}, on, Kernels.COMPILED)
+    assert simulate(again.program, again.source, on).step_s == report.best.report.step_s
+    eager = compile_plan(tmp_path / "best.ssp", graph, {}, on)
+    assert simulate(eager.program, eager.source, on).step_s > report.best.report.step_s
 
 
 @pytest.mark.parametrize(
@@ -32,6 +40,7 @@ def test_a_report(tmp_path: Path) -> None:
         ({"tries": 0}, ValueError),
         ({"top": 0}, ValueError),
         ({"seconds": 0}, ValueError),
+        ({"kernels": "fast"}, ValueError),
         ({"params": {"M": []}}, ValueError),
         ({"params": {"M": "4"}}, ValueError),
         ({"params": {"M": 2.5}}, ValueError),

@@ -192,12 +192,13 @@ def simulated(
     Raises PlanError if the file does not fit the program.
     """
     from ssdsl.analyse.state import MIXED
-    from ssdsl.simulate.profile.read_costs import costs_for, read_costs
+    from ssdsl.simulate.profile.read_costs import costs_for, read_costs, recording
     from ssdsl.simulate.simulate import simulate
 
     times = None
     if costs is not None:
-        times = costs_for(compiled.program, read_costs(Path(costs)), recording(compiled, costs))
+        command = recording(compiled.program, worded(compiled), costs)
+        times = costs_for(compiled.program, read_costs(Path(costs)), command)
     with working("simulating"):
         return simulate(compiled.program, compiled.source, cluster, times, state or MIXED)
 
@@ -217,11 +218,6 @@ def worded(compiled: "Compiled") -> str:
     shipped = dict(shipped_plans()).get(path.stem)
     name = path.stem if shipped is not None and shipped.resolve() == path.resolve() else str(path)
     return ",".join([name, *(f"{param}={value}" for param, value in compiled.plan.params.items())])
-
-
-def recording(compiled: "Compiled", file: str) -> str:
-    """The command that records the times that a program needs into a file."""
-    return f"ssdsl profile --model {compiled.program.graph.name} {worded(compiled)} --out {file}"
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from rich.console import RenderableType
 
 from ssdsl.cluster.cluster import Cluster
+from ssdsl.ir.program import Kernels
 from ssdsl.lang.format import format_script
 from ssdsl.lang.nodes import Expr, LetStatement, Script
 from ssdsl.lang.parse import parse
@@ -72,13 +73,18 @@ class SimulationTarget(Record):
 
 class Outside(Record):
     """The surroundings of a session: a function that finds a plan by name, the machine, the terminal's width, a
-    function that finds the machine of a cluster's name, and one that captures a model."""
+    function that finds the machine of a cluster's name, one that captures a model, and how operators run."""
 
     find: Callable[[str], Path]
     machine: SimulationTarget
     width: Callable[[], int] = lambda: 120
     on_cluster: Callable[[str], SimulationTarget] | None = None
     capture: Callable[[str], Graph] | None = None
+    kernels: Kernels = Kernels.EAGER
+
+    def workspace(self, graph: Graph) -> Workspace:
+        """A workspace for plans of a model on this machine."""
+        return Workspace(graph, self.machine.links, self.kernels)
 
 
 class Simulated(Record):
@@ -112,7 +118,7 @@ class Session:
 
 def begin(graph: Graph, overrides: Mapping[str, int], outside: Outside, folder: Path) -> Session:
     """A session with an empty plan."""
-    draft, workspace = Draft("", folder), Workspace(graph, outside.machine.links)
+    draft, workspace = Draft("", folder), outside.workspace(graph)
     return Session(workspace, overrides, outside, (draft,), facts_of(draft, parse(draft.source), workspace, overrides))
 
 
@@ -146,13 +152,13 @@ def with_settings(session: Session, overrides: Mapping[str, int]) -> Session:
 
 def with_model(session: Session, graph: Graph) -> Session:
     """The session for another model; raises PlanError if the plan is invalid for it."""
-    return _changed(session, workspace=Workspace(graph, session.outside.machine.links), simulated=None)
+    return _changed(session, workspace=session.outside.workspace(graph), simulated=None)
 
 
 def with_machine(session: Session, machine: SimulationTarget) -> Session:
     """The session for another machine."""
     outside = replace(session.outside, machine=machine)
-    return replace(session, outside=outside, workspace=Workspace(session.graph, machine.links), simulated=None)
+    return replace(session, outside=outside, workspace=outside.workspace(session.graph), simulated=None)
 
 
 def _changed(session: Session, **parts: Any) -> Session:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from ssdsl.analyse.state import StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
+from ssdsl.ir.program import Kernels
 from ssdsl.plan.interpret import Reading, read_plan
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Plan
@@ -52,6 +53,7 @@ class Looks:
     state: StatePrecision
     memory: float
     is_measured: bool
+    kernels: Kernels
     bounds: Bounds = field(init=False)
     without_order: list[bool] = field(init=False)  # of each sketch, whether it has no order
 
@@ -93,7 +95,7 @@ class Looks:
 
     def _nearer(self, reading: Reading, may_be_halved: bool) -> Look:
         plan = reading.plan
-        return self._found(plan, least_of(plan, self.cluster, self.state, may_be_halved))
+        return self._found(plan, least_of(plan, self.cluster, self.state, may_be_halved, self.kernels))
 
     def _found(self, plan: Plan, least: Least) -> Look:
         fullest = max(least.memory, key=lambda h: h.size_bytes / h.capacity_bytes, default=HeldBytes(0.0, 1.0))

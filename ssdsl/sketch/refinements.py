@@ -29,7 +29,8 @@ class Refinements:
         self.simulations = simulations
         self.model, self.cluster = simulations.workspace.model, simulations.cluster
         self.state, self.memory = simulations.state, simulations.memory
-        self.widths = widths.WidthFinder(self.model, self.cluster, self.state)
+        self.kernels = simulations.kernels
+        self.widths = widths.WidthFinder(self.model, self.cluster, self.state, self.kernels)
         self.clocks = LastAnswer(self._opened_clock)
 
     def of(self, found: SearchResult) -> Iterator[Tried]:
@@ -140,7 +141,7 @@ class Refinements:
     def _opened_clock(self, sketch: Sketch, values: Values) -> clocks.OpenClock | None:
         """The open clock of a setting; None if the setting is invalid."""
         with suppress(PlanError):
-            return clocks.open_clock(sketch, values, self.model, self.cluster, self.state)
+            return clocks.open_clock(sketch, values, self.model, self.cluster, self.state, self.kernels)
         return None
 
 

@@ -9,6 +9,7 @@ from itertools import islice
 from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.identity import ByIdentity, distinct
+from ssdsl.ir.program import Kernels
 from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Graph
 from ssdsl.plan.model_index import index_model
@@ -40,6 +41,7 @@ def search_of(
     state: StatePrecision = MIXED,
     memory: float = 1.0,
     costs: CostsFile | None = None,
+    kernels: Kernels = Kernels.EAGER,
 ) -> "Search":
     """The search over these texts. `asked` are numbers that the user sets for params, `costs` measured times of
     operators. Raises PlanError if a param is set that no plan has."""
@@ -48,7 +50,7 @@ def search_of(
     if wrong := unknown_params(asked, list(sketches.values())):
         raise PlanError(*wrong)
     searched = [sketches[path] for path in texts.searched]
-    return Search(graph, cluster, searched, sketches[texts.baseline[0]], devices, state, memory, costs)
+    return Search(graph, cluster, searched, sketches[texts.baseline[0]], devices, state, memory, costs, kernels)
 
 
 @dataclass
@@ -68,6 +70,7 @@ class Search:
     state: StatePrecision = MIXED
     memory: float = 1.0  # the share of each device's memory that a plan may need
     costs: CostsFile | None = None
+    kernels: Kernels = Kernels.EAGER
     _simulations: Simulations = field(init=False)
     _refinements: Refinements = field(init=False)
     _looks: Looks = field(init=False)
@@ -82,9 +85,9 @@ class Search:
     _shown: int = 0  # so many of the best are proved at last
 
     def __post_init__(self) -> None:
-        self._simulations = Simulations(self.graph, self.cluster, self.state, self.memory, self.costs)
+        self._simulations = Simulations(self.graph, self.cluster, self.state, self.memory, self.costs, self.kernels)
         self._refinements = Refinements(self._simulations)
-        about = self.sketches, self.devices, self.state, self.memory, self.costs is not None
+        about = self.sketches, self.devices, self.state, self.memory, self.costs is not None, self.kernels
         self._looks = Looks(self._simulations.workspace.model, self.cluster, *about)
 
     def results(

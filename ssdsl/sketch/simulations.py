@@ -6,11 +6,12 @@ from typing import Generic, TypeVar
 
 from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.cluster import Cluster
+from ssdsl.ir.program import Kernels
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.plan import Plan
 from ssdsl.record import replace
-from ssdsl.simulate.profile.read_costs import CostsFile, costs_for
+from ssdsl.simulate.profile.read_costs import CostsFile, costs_for, recording
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.timeline import Timeline
 from ssdsl.sketch.family import family
@@ -50,13 +51,15 @@ class Simulations:
     state: StatePrecision = MIXED
     memory: float = 1.0
     costs: CostsFile | None = None
+    kernels: Kernels = Kernels.EAGER
     workspace: Workspace = field(init=False)
     believed: set[Hashable] = field(default_factory=set)
     _candidates: LastAnswer[Candidate] = field(init=False)
 
     def __post_init__(self) -> None:
         measured_here = self.costs is not None and self.cluster.shares_cores
-        self.workspace = Workspace(self.graph, None if measured_here else self.cluster)  # as the measured runs
+        links = None if measured_here else self.cluster  # as the measured runs
+        self.workspace = Workspace(self.graph, links, self.kernels)
         self._candidates = LastAnswer(self._formed)
 
     def simulated(self, sketch: Sketch, values: Values) -> Tried:
@@ -104,8 +107,8 @@ class Simulations:
         candidate, times = self.candidate(sketch, values), None
         if self.costs is not None:
             setting = ",".join([sketch.source.name, *(f"{name}={value}" for name, value in words.items())])
-            record = f"ssdsl profile --model {self.graph.name} {setting} --out {self.costs.file}"
-            times = costs_for(candidate.lowered.program, self.costs, record)
+            program = candidate.lowered.program
+            times = costs_for(program, self.costs, recording(program, setting, self.costs.file))
         return candidate.plan, self.workspace.simulate(candidate, self.cluster, times, self.state)
 
 

@@ -6,7 +6,7 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import named_cluster
-from ssdsl.cli.options import settings
+from ssdsl.cli.options import refuse_unused, settings
 from ssdsl.cli.pipeline import compiled, load, working
 from ssdsl.cli.terminal import print_json, print_views, results, show_diagnostics
 from ssdsl.record import replace
@@ -21,11 +21,13 @@ Cluster = Annotated[
 
 
 def check(
+    context: typer.Context,
     plan: options.Plan,
     model: options.Model,
     set_: options.Set,
     cluster: Cluster = None,
     precision: options.WithPrecision = None,
+    kernels: options.Kernels = "eager",
     meta: options.Meta = False,
     json: options.Json = False,
 ) -> None:
@@ -33,10 +35,12 @@ def check(
 
     With a cluster also nodes and memory: exits with 1 where a device has too little.
     """
+    if cluster is None:
+        refuse_unused(context, {"kernels": "it is for --cluster"})
     overrides = settings(set_)
     chosen = named_cluster(cluster)
     loaded = load(plan, model, meta=meta, precision=precision)
-    program = compiled(loaded, overrides, cluster=chosen)
+    program = compiled(loaded, overrides, cluster=chosen, kernels=kernels)
     from ssdsl.lang.parse import parse
     from ssdsl.plan.model_index import index_model
     from ssdsl.show.advice.in_time import more_traffic

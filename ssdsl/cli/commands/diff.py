@@ -36,6 +36,7 @@ def diff(
     after: After = None,
     cluster: options.Cluster = "laptop",
     precision: options.WithPrecision = None,
+    kernels: options.Kernels = "eager",
     master_weights: options.Masters = True,
     fp32_grads: options.Fp32Grads = False,
     meta: options.Meta = False,
@@ -53,8 +54,9 @@ def diff(
     second = _of_same_model(first, after or before)
     from ssdsl.show.tables.difference import difference_json, difference_views
 
-    earlier = compiled(first, _known(first, overrides, first, second), cluster=chosen)
-    changed = compiled(second, {**_known(second, overrides, first, second), **later}, cluster=chosen)
+    before_, after_ = _known(first, overrides, first, second), {**_known(second, overrides, first, second), **later}
+    earlier = compiled(first, before_, cluster=chosen, kernels=kernels)
+    changed = compiled(second, after_, cluster=chosen, kernels=kernels)
     was, now = (
         simulated(program, chosen, state=state_of(master_weights, fp32_grads)) for program in (earlier, changed)
     )

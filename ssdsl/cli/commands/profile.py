@@ -9,7 +9,7 @@ from ssdsl.cli import options
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, parsed, worded
 from ssdsl.cli.terminal import talk
-from ssdsl.cli.training import check_optimizer, compared, train, workplace
+from ssdsl.cli.training import check_kernels, check_optimizer, compared, train, workplace
 from ssdsl.lang.save import FileMark, check_file
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def profile(
     device: options.OnDevice = "cpu",
     backend: options.WithBackend = None,
     precision: options.WithPrecision = None,
+    kernels: options.Kernels = "eager",
     optimizer: options.AnyOptimizer = "adamw",
     processes: options.Processes = None,
     timeout: options.Timeout = 600.0,
@@ -57,12 +58,13 @@ def profile(
     chosen = [_chosen(words) for words in plans]
     sources = [parsed(plan) for plan, _ in chosen]
     check_optimizer(optimizer)
+    check_kernels(kernels, device)
     held = captured(model, seed, precision=precision, trains=True)
     known = read_costs(Path(out)).profile if Path(out).exists() else None
     profiles = [known] if known is not None else []
     for (path, source), (_, own) in zip(sources, chosen, strict=True):
         loaded = LoadedPlan(path, source, held)
-        program = compiled(loaded, overrides | own)
+        program = compiled(loaded, overrides | own, kernels=kernels)
         if known is not None and not lacking(program.program, known):
             talk.print(f"{worded(program)}: the profile has all that it needs", highlight=False, markup=False)
             continue

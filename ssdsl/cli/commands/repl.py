@@ -26,6 +26,7 @@ def repl(
     plan: options.Plan = "",
     cluster: options.Cluster = "laptop",
     costs: options.Costs = None,
+    kernels: options.Kernels = "eager",
     meta: options.Meta = False,
 ) -> None:
     """Write a plan line by line: each statement says what it did. `:help` lists the commands.
@@ -37,6 +38,7 @@ def repl(
         check_params(plan, overrides)
     chosen = chosen_cluster(cluster)
     graph = captured(model, meta=meta).graph
+    from ssdsl.ir.program import Kernels
     from ssdsl.repl.session import Outside, SimulationTarget, begin
 
     def on_cluster(name: str) -> SimulationTarget:
@@ -51,6 +53,7 @@ def repl(
         lambda: results.width,
         on_cluster,
         lambda name: captured(name, meta=meta).graph,
+        Kernels(kernels),
     )
     session = begin(graph, overrides, outside, Path())
     if plan:

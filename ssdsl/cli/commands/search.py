@@ -78,6 +78,7 @@ def search(
     compile_: Compile = None,
     html: Html = None,
     precision: options.WithPrecision = None,
+    kernels: options.Kernels = "eager",
     master_weights: options.Masters = True,
     fp32_grads: options.Fp32Grads = False,
     meta: options.Meta = False,
@@ -101,13 +102,14 @@ def search(
         check_file(out, FileMark.PLAN)
     held = captured(model, meta=meta, precision=precision)
     graph = held.graph
+    from ssdsl.ir.program import Kernels
     from ssdsl.show.tables.search import pareto_text, search_json, search_views
     from ssdsl.simulate.profile.read_costs import read_costs
     from ssdsl.sketch.answers.write import copies_for
     from ssdsl.sketch.search import search_of
 
     state, times = state_of(master_weights, fp32_grads), read_costs(Path(costs)) if costs is not None else None
-    work = search_of(graph, on, texts, wanted, numbers_of(set_), state, memory, times)
+    work = search_of(graph, on, texts, wanted, numbers_of(set_), state, memory, times, Kernels(kernels))
     if out is not None:
         for sketch in work.sketches:
             copies_for(sketch, Path(out).parent)  # what would keep a plan from being saved is said before the search
@@ -132,7 +134,7 @@ def search(
         _print_changes(best.sketch.source.name, source.text, out, text, talk if json else results)
     if compile_ is not None:
         loaded = LoadedPlan(path, best.sketch.source, held)
-        put(loaded, compiled(loaded, best.setting.params, cluster=on), compile_, (), on)
+        put(loaded, compiled(loaded, best.setting.params, cluster=on, kernels=kernels), compile_, (), on)
 
 
 def _range(devices: str | None, cluster: "Cluster") -> range:

@@ -51,6 +51,7 @@ TIMED = (ViewName.SCHEDULE, ViewName.MEMORY)
 USES = {  # options that are not for every view
     "every": (ViewName.DIMS, ViewName.GRAPH, ViewName.OPS, *COMPILED),
     "cluster": (*COMPILED, *TIMED),
+    "kernels": (ViewName.PROGRAM, *TIMED),
     "costs": TIMED,
     "window": (ViewName.SCHEDULE,),
     "transfers": (ViewName.SCHEDULE,),
@@ -89,6 +90,7 @@ def show(
     transfers: Transfers = False,
     role: Role = None,
     precision: options.WithPrecision = None,
+    kernels: options.Kernels = "eager",
     master_weights: options.Masters = True,
     fp32_grads: options.Fp32Grads = False,
     meta: options.Meta = False,
@@ -107,11 +109,11 @@ def show(
         _text("graph", shown_graph(loaded.graph, every=every or json), json)
         return
     if view is ViewName.PROGRAM:
-        _program(compiled(loaded, overrides, cluster=chosen), role, every, json)
+        _program(compiled(loaded, overrides, cluster=chosen, kernels=kernels), role, every, json)
         return
     if view in TIMED:
         assert chosen is not None
-        program = compiled(loaded, overrides, cluster=compiled_for(chosen, costs))
+        program = compiled(loaded, overrides, cluster=compiled_for(chosen, costs), kernels=kernels)
         report = simulated(program, chosen, costs, state_of(master_weights, fp32_grads))
         _timed(report, view, window, transfers, json)
         fits(program, report)

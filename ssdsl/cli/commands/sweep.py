@@ -42,6 +42,7 @@ def sweep(
     cluster: options.Cluster = "laptop",
     html: Html = None,
     precision: options.WithPrecision = None,
+    kernels: options.Kernels = "eager",
     master_weights: options.Masters = True,
     fp32_grads: options.Fp32Grads = False,
     meta: options.Meta = False,
@@ -58,7 +59,7 @@ def sweep(
     from ssdsl.show.tables.sweep import sweep_json, sweep_view
     from ssdsl.sketch.setting import best_of
 
-    found = tuple(_tried(loaded, chosen, cluster, state))
+    found = tuple(_tried(loaded, chosen, cluster, state, kernels))
     title = f"{loaded.source.name.rpartition('/')[2]} for {loaded.graph.name} on {cluster}"
     if html is not None:
         from ssdsl.show.tables.sweep_html import sweep_html
@@ -73,13 +74,14 @@ def sweep(
 
 
 def _tried(
-    loaded: LoadedPlan, chosen: list[dict[str, int]], cluster: str, state: "StatePrecision"
+    loaded: LoadedPlan, chosen: list[dict[str, int]], cluster: str, state: "StatePrecision", kernels: str
 ) -> Iterator[Setting]:
     from ssdsl.cli.commands.clusters import chosen_cluster
+    from ssdsl.ir.program import Kernels
     from ssdsl.workspace import Workspace
 
     on = chosen_cluster(cluster)
-    workspace = Workspace(loaded.graph, on)
+    workspace = Workspace(loaded.graph, on, Kernels(kernels))
     for params in chosen:
         setting = Setting(params)
         try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ssdsl.analyse.program_index import ProgramIndex
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import Kernels, Program
 from ssdsl.lang.save import save_text
 from ssdsl.lang.suggest import suggest
 from ssdsl.record import Record, field
@@ -97,6 +97,12 @@ def costs_for(program: Program, found: CostsFile, command: str) -> Costs:
     if times.tasks and not is_own:
         _check_tasks(program, found, command)
     return Measured(program, times)
+
+
+def recording(program: Program, plan: str, file: str) -> str:
+    """The command that records the times that a program needs into a file. `plan` are its words for `ssdsl profile`."""
+    kernels = "" if program.kernels is Kernels.EAGER else f" --kernels {program.kernels.value}"
+    return f"ssdsl profile --model {program.graph.name} {plan}{kernels} --out {file}"
 
 
 def digest(program: Program) -> str:

@@ -21,6 +21,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.identity import distinct
 from ssdsl.ir.function import Backward, Function
 from ssdsl.ir.layout import Submesh
+from ssdsl.ir.program import Kernels
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
 from ssdsl.plan.interpret import interpret_part, read_plan
@@ -145,7 +146,7 @@ class OpenClock:
 
 
 def open_clock(
-    sketch: Sketch, values: Values, model: ModelIndex, cluster: Cluster, state: StatePrecision
+    sketch: Sketch, values: Values, model: ModelIndex, cluster: Cluster, state: StatePrecision, kernels: Kernels
 ) -> OpenClock | None:
     """The open clock of a setting; None if its tasks are not a loop that all micro-batches share. Raises PlanError
     for an invalid plan."""
@@ -153,7 +154,7 @@ def open_clock(
     if not parts:
         return None
     plan = read_plan(sketch.script, model, sketch.overrides(values), sketch.folder, most=1, orders=False).plan
-    found = unordered(plan, {name: n for n, part in enumerate(parts) for name in part}, cluster, state)
+    found = unordered(plan, {name: n for n, part in enumerate(parts) for name in part}, cluster, state, kernels)
     steps = _steps(found, parts)
     return OpenClock(parts, found, steps) if steps else None
 

@@ -12,7 +12,7 @@ from math import inf
 
 from ssdsl.analyse.state import StatePrecision
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.ir.program import ScatterGrads, StartReduce, Update
+from ssdsl.ir.program import Kernels, ScatterGrads, StartReduce, Update
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
 from ssdsl.plan.eval.select import mesh_size
@@ -79,6 +79,7 @@ class WidthFinder:
     model: ModelIndex
     cluster: Cluster
     state: StatePrecision
+    kernels: Kernels
     _priced: dict[tuple[object, ...], Unordered | None] = field(default_factory=dict)
 
     def of(self, sketch: Sketch, values: Values, like: Candidate, report: Report, share: float) -> StageWidths | None:
@@ -149,7 +150,7 @@ class WidthFinder:
         if len(plan.meshes) != 1 or plan.devices != width:
             return None
         plan = replace(plan, meshes=(replace(plan.meshes[0], first=start),))
-        found = unordered(plan, dict.fromkeys(plan.operators, 0), self.cluster, self.state)
+        found = unordered(plan, dict.fromkeys(plan.operators, 0), self.cluster, self.state, self.kernels)
         return found if len(found.program.roles) == 1 else None
 
 

@@ -16,7 +16,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
 from ssdsl.identity import ByIdentity
 from ssdsl.ir.function import Backward, Function, FunctionInput
-from ssdsl.ir.program import Compute, Members, Program, Update
+from ssdsl.ir.program import Compute, Kernels, Members, Program, Update
 from ssdsl.lower.lower import formed, formed_with
 from ssdsl.lower.stages import Formed, Planned, Scheduled, grown
 from ssdsl.lower.tasks.graph import roles_of
@@ -29,10 +29,12 @@ from ssdsl.sketch.bounds.bounds import HeldBytes, Least
 from ssdsl.text.source import Span
 
 
-def unordered(plan: Plan, sets: Mapping[str, int], cluster: Cluster, state: StatePrecision) -> "Unordered":
+def unordered(
+    plan: Plan, sets: Mapping[str, int], cluster: Cluster, state: StatePrecision, kernels: Kernels = Kernels.EAGER
+) -> "Unordered":
     """Lowers a plan without its orders. Operators with different numbers in `sets` go into different functions, as if a
     clock named the sets. Raises PlanError if the plan cannot be lowered."""
-    return _priced(formed(Planned(_named(plan, sets), cluster)), cluster, state)
+    return _priced(formed(Planned(_named(plan, sets), cluster, kernels=kernels)), cluster, state)
 
 
 def _priced(lowering: Formed, cluster: Cluster, state: StatePrecision) -> "Unordered":
@@ -150,11 +152,13 @@ def _named(plan: Plan, sets: Mapping[str, int]) -> Plan:
 
 
 @paused_collector()
-def least_of(plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool) -> Least:
+def least_of(
+    plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool, kernels: Kernels = Kernels.EAGER
+) -> Least:
     """The bounds of a plan. `halved`: an order may name halves of backwards. Then a `.wgrad` may come last and nothing
     follows it; and a backward takes as long as the shorter of whole and in halves, which keeps some values that a whole
     one computes or gathers again. Raises PlanError if the plan cannot be lowered."""
-    found = unordered(plan, _by_assignment(plan), cluster, state)
+    found = unordered(plan, _by_assignment(plan), cluster, state, kernels)
     ways = (found, found.halved()) if halved else (found,)
 
     def backward(f: Function, role: int) -> float:
