@@ -37,6 +37,8 @@ def function_text(function: Function, scope: FileScope) -> str:
     body.outside = {n: body.names.name(f"in {n}", n.value) for n in given}
     leaving = cache(function.leaving)
     ends = Lifetimes.of(function, scope.program.graph)
+    sizes = [f"    n_{t.name} = {t.sizes}[{t.name}]" for t in function.time if t.sizes]
+    block, begins = scope.block(function.number), 3 + len(sizes)
     for number, section in enumerate(function.sections):
         if section.layer or section.recompute:
             names = section.names()
@@ -45,18 +47,17 @@ def function_text(function: Function, scope: FileScope) -> str:
             runs = write(body, section, leaving()[number], partial(ends.inside, number), function, scope)
             for run in runs:
                 scope.note(run.name, 1, run.lines, function.number)
+                scope.note(block, begins, {run.call: run.first}, function.number, calls=True)
         if number + 1 < len(function.sections):
             body.drop(ends.behind(number))
-    sizes = [f"    n_{t.name} = {t.sizes}[{t.name}]" for t in function.time if t.sizes]
-    scope.note(scope.block(function.number), 3 + len(sizes), body.instructions, function.number)
+    scope.note(block, begins, body.instructions, function.number)
     inline = (n for s in function.sections if not (s.layer or s.recompute) for n in s.names())
     weights = WeightTexts(scope.common, function, "").among(inline)
-    scope.describe(scope.block(function.number), function, {word: n for n, word in body.outside.items()} | weights)
+    scope.describe(block, function, {word: n for n, word in body.outside.items()} | weights)
     outputs = "".join(f"{body.output(o)}, " for o in function.outputs).removesuffix(" ")
     lines = [
         *_decorator(function),
-        f"def {scope.block(function.number)}"
-        f"({', '.join([*body.outside.values(), 'weights', *(t.name for t in function.time)])}):",
+        f"def {block}({', '.join([*body.outside.values(), 'weights', *(t.name for t in function.time)])}):",
         f'    """{_about(function, scope)}"""',
         *sizes,
         "    with weights.under() as w:",
@@ -88,6 +89,8 @@ def _call(
     for within, first, lines in ((name, 2, called.lines), *((run, 1, lines) for run, lines in called.runs)):
         instructions = {line: section.body[n] for line, n in lines.items()}
         scope.note(within, first, instructions, function.number, section.layer)
+    runs_called = {line: section.body[n] for line, n in called.calls.items()}
+    scope.note(name, 2, runs_called, function.number, section.layer, calls=True)
     reads = {word: names[n] for word, n in called.outside.items()}
     scope.describe(name, function, reads | WeightTexts(scope.common, function, section.layer).among(names))
     given = map(outer.read, reads.values())
@@ -237,6 +240,7 @@ def _written(
         {line: numbers[instr] for line, instr in body.instructions.items()},
         tuple(groups),
         tuple((run.name, {line: numbers[op] for line, op in run.lines.items()}) for run in runs),
+        {run.call: numbers[run.first] for run in runs},
     )
 
 

@@ -45,7 +45,7 @@ class Origins:
                 axes, value, operators = set(), "", []
         return (self.value(value, layer), self._cut_by(operators, axes)) if axes else ("", "")
 
-    def operator(self, part: OpPart, layer: str) -> OperatorSite:
+    def operator(self, part: OpPart, layer: str = "") -> OperatorSite:
         """An operator in a function that is called for a layer: the line of the model that calls it, and the statement
         that cuts or places it."""
         operator = self.program.graph.by_name[part.operator]

@@ -28,7 +28,7 @@ PROLOGUE = -1  # the number of `prepare` among the functions of the program
 
 class RoleFile(Record):
     """The Python file of a role. By the numbers of its lines: the instructions, each for a function of the program and
-    a layer, and the operators."""
+    a layer, where a line that calls a compiled run has the first of it; and the operators."""
 
     text: str
     instructions: dict[tuple[int, str, int], Instr]
@@ -64,7 +64,8 @@ class _Commented:
         lines, module = text.splitlines(), ""
         start = next(n for n, line in enumerate(lines) if line.startswith("def "))
         for number, line in enumerate(lines):
-            found = self.scope.lines.get((name, number - start), [])
+            known = self.scope.lines.get((name, number - start), [])
+            found = [o for o in known if not o.calls]
             if (operator := self._operator(found)) is not None:
                 if operator.module != module:
                     above = ", ".join(filter(None, (operator.module, operator.source)))
@@ -72,11 +73,17 @@ class _Commented:
                 module = operator.module
                 self.operators[len(self.lines) + 1] = operator
             self.lines.append(line + self._comment(found))
-            self.instructions |= {(o.function, o.layer, len(self.lines)): o.instr for o in found}
+            self.instructions |= {(o.function, o.layer, len(self.lines)): o.instr for o in known}
 
     def _statements(self, name: str) -> Iterator[str]:
         """The statements that cut or place the operators in the lines of a function."""
-        instrs = (o.instr for (function, _), found in self.scope.lines.items() if function == name for o in found)
+        instrs = (
+            o.instr
+            for (function, _), found in self.scope.lines.items()
+            if function == name
+            for o in found
+            if not o.calls
+        )
         return (f"# {statement}" for statement in self.scope.common.origins.statements(instrs))
 
     def _operator(self, found: Iterable[LineInstr]) -> OperatorSite | None:

@@ -65,8 +65,9 @@ def add_run(
     places = {line: originals[told] for line, told in body.instructions.items()}
     targets = ", ".join(outer.make(n, body.made[n].rstrip("_0123456789") or "x") for n in results)
     call = f"{called}({', '.join(arguments.values())})"
+    line = len(outer.lines)
     outer.call(f"{targets} = {call}" if targets else call)
-    return RunText(called, places)
+    return RunText(called, places, line)
 
 
 def _without_first(op: OpPart, scope: FileScope) -> OpPart:

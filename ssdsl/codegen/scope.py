@@ -22,16 +22,24 @@ from ssdsl.runtime import NAMES
 
 
 class RunText(Record):
-    """A compiled run as a function of the file: its name, and the operators in its lines, by their numbers."""
+    """A compiled run as a function of the file: its name, the operators in its lines, by their numbers, and the number
+    of the line that calls it."""
 
     name: str
     lines: dict[int, OpPart]
+    call: int
+
+    @property
+    def first(self) -> OpPart:
+        """Its first operator."""
+        return next(iter(self.lines.values()))
 
 
 class SectionText(Record):
     """A section as a function: the `text` behind its name. Its parameters (`outside`, by their words) and results
     (`values`) are positions among the names of the section; `lines` has the numbers of the instructions in its body's
-    lines, `runs` the same for the functions of its compiled runs, by their names."""
+    lines, `runs` the same for the functions of its compiled runs, by their names. `calls` has the number of the first
+    instruction of the run that a line calls."""
 
     text: str
     outside: dict[str, int]
@@ -39,6 +47,7 @@ class SectionText(Record):
     lines: dict[int, int]
     groups: tuple[tuple[str, ...], ...]
     runs: tuple[tuple[str, dict[int, int]], ...] = ()
+    calls: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -80,11 +89,12 @@ class Common:
 
 class LineInstr(Record):
     """An instruction in a line of the file: the number of the function of the program that it is in, and the layer that
-    this line runs for."""
+    this line runs for. A line that `calls` a compiled run has the first operator of that."""
 
     function: int
     layer: str
     instr: Instr
+    calls: bool = False
 
 
 @dataclass
@@ -120,11 +130,20 @@ class FileScope:
         for function in self.blocks:
             self.names.name(f"function {function.number}", function.name)
 
-    def note(self, name: str, first: int, lines: Mapping[int, Instr], function: int, layer: str = "") -> None:
+    def note(
+        self,
+        name: str,
+        first: int,
+        lines: Mapping[int, Instr],
+        function: int,
+        layer: str = "",
+        *,
+        calls: bool = False,
+    ) -> None:
         """Notes the instructions in the body of a Python function that a function of the program calls for a layer. The
         body begins `first` lines behind the `def`."""
         for line, instr in lines.items():
-            self.lines.setdefault((name, first + line), []).append(LineInstr(function, layer, instr))
+            self.lines.setdefault((name, first + line), []).append(LineInstr(function, layer, instr, calls))
 
     def describe(self, name: str, function: Function, reads: Mapping[str, Name]) -> None:
         """Notes the shapes of what a Python function reads when a function of the program calls it."""

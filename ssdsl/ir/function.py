@@ -231,6 +231,9 @@ def saved_names(op: OpPart, saved: Saved) -> list[Name]:
     return [*(op.reads[n] for n in saved.inputs), *(op.results[n].name for n in saved.outputs)]
 
 
+Called = Instr | tuple[OpPart, ...]  # an instruction, or the operators of a compiled run together
+
+
 class Section(Record):
     """Instructions of one layer (a module path, empty for the root). If it is recomputed, it keeps only what enters it.
 
@@ -258,6 +261,18 @@ class Section(Record):
     def run_at(self, instr: int) -> tuple[int, int] | None:
         """The compiled run that an instruction is in; None if it is in none."""
         return next((run for run in self.compiled if run[0] <= instr < run[1]), None)
+
+    def called(self) -> Iterator[Called]:
+        """What it calls one after another: instructions, and compiled runs as wholes."""
+        starts = dict(self.compiled)
+        number = 0
+        while number < len(self.body):
+            stop = starts.get(number)
+            if stop is None:
+                yield self.body[number]
+            else:
+                yield tuple(i for i in self.body[number:stop] if isinstance(i, OpPart))
+            number = stop or number + 1
 
     def entering(self) -> tuple[Name, ...]:
         """The values that its instructions read and that none of them makes, each once, in order."""
@@ -356,6 +371,10 @@ class Function(Record, dict=True):
     def body(self) -> list[Instr]:
         """All instructions in order."""
         return [i for section in self.sections for i in section.body]
+
+    def called(self) -> list[Called]:
+        """What it calls one after another: instructions, and compiled runs as wholes."""
+        return [c for section in self.sections for c in section.called()]
 
     def operators(self) -> list[OpPart]:
         """The operators in order."""

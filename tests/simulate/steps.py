@@ -8,7 +8,7 @@ from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_plan
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import Kernels, Program
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.simulate.memory.activations import Activations
@@ -46,15 +46,15 @@ def cluster_of(name: str) -> Cluster:
     return load_cluster(name)
 
 
-def compiled(plan: str, spec: str, *, meta: bool = False, **params: int) -> Compiled:
+def compiled(plan: str, spec: str, *, meta: bool = False, kernels: Kernels = Kernels.EAGER, **params: int) -> Compiled:
     """A plan of this folder, of tests/verify or of the examples."""
-    return _compiled(plan, spec, meta, tuple(sorted(params.items())))
+    return _compiled(plan, spec, meta, kernels, tuple(sorted(params.items())))
 
 
 @cache
-def _compiled(plan: str, spec: str, meta: bool, params: tuple[tuple[str, int], ...]) -> Compiled:
+def _compiled(plan: str, spec: str, meta: bool, kernels: Kernels, params: tuple[tuple[str, int], ...]) -> Compiled:
     path = next(p for folder in FOLDERS if (p := folder / f"{plan}.ssp").exists())
-    return compile_plan(path, graph_of(spec, meta), dict(params))
+    return compile_plan(path, graph_of(spec, meta), dict(params), kernels=kernels)
 
 
 def step(found: Compiled, costs: Costs | Times | None = None, cluster: str | Cluster = "a100x1024") -> Report:

@@ -8,7 +8,7 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, parsed, worded
-from ssdsl.cli.terminal import talk
+from ssdsl.cli.terminal import print_views, talk
 from ssdsl.cli.training import check_kernels, check_optimizer, compared, train, workplace
 from ssdsl.lang.save import FileMark, check_file
 
@@ -49,7 +49,10 @@ def profile(
 
     A plan is run for some steps, unless the profile has all that it needs.
     """
+    from ssdsl.ir.program import Kernels
+    from ssdsl.run.profile.timed_calls import timed_calls
     from ssdsl.runtime.options import Training
+    from ssdsl.show.tables.timed_calls import timed_calls_view
     from ssdsl.simulate.profile.profile import merged
     from ssdsl.simulate.profile.read_costs import lacking, read_costs, write_profile
 
@@ -75,6 +78,8 @@ def profile(
         known = merged(profiles)
         write_profile(out, known)
         talk.print(f"{worded(program)}: recorded", highlight=False, markup=False)
+        if program.program.kernels is Kernels.COMPILED:
+            print_views(timed_calls_view(worded(program), timed_calls(program.program, result)))
     talk.print(f"{out}: for `ssdsl simulate --costs {out}`", highlight=False, markup=False)
 
 

@@ -4,7 +4,7 @@ A rank's clock refers to lines of its role's file. The file is generated again h
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -14,7 +14,7 @@ from ssdsl.analyse.program_index import ProgramIndex, flat_bytes
 from ssdsl.cluster.measure import processor, usable_cores
 from ssdsl.codegen.role import RoleFile, role_file
 from ssdsl.codegen.scope import Common, FileScope
-from ssdsl.ir.function import Backward, Function, Instr
+from ssdsl.ir.function import Backward, Called, Function, Instr
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Program, Role
 from ssdsl.plan.plan import Phase
@@ -58,7 +58,7 @@ class _Found:
     growing: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     steps: list[float] = field(default_factory=list)
     collectives: list[tuple[str, int, int, float]] = field(default_factory=list)
-    _files: dict[str, RoleFile] = field(default_factory=dict)
+    _lines: "dict[str, Lines]" = field(default_factory=dict)
 
     @property
     def program(self) -> Program:
@@ -71,29 +71,31 @@ class _Found:
     def add(self, rank: RankResult, step: Sequence[Spent]) -> None:
         """Adds one rank's step."""
         role = next(r for r in self.program.roles if r.name == rank.role)
-        if rank.role not in self._files:
-            self._files[rank.role] = role_file(FileScope(Common(self.program), role))
-        instructions_at = self._files[rank.role].instructions
+        if rank.role not in self._lines:
+            self._lines[rank.role] = Lines.of(self.program, role)
+        lines = self._lines[rank.role]
         engine: dict[tuple[int, Phase], list[tuple[float, ...]]] = {}
-        ran: dict[tuple[int, Phase], set[Instr]] = {}
+        ran: dict[tuple[int, Phase], dict[Called, list[tuple[float, ...]]]] = {}
         for spent in step:
             phase = self._phase(spent)
             if phase is None:
                 self._add_other(spent, role)
                 continue
-            instr = instructions_at.get((spent.number, spent.layer, spent.line))
-            if instr is not None and spent.what == AGAIN:
+            called = lines.called(spent)
+            if called is not None and spent.what == AGAIN:
                 continue  # this is a forward's time, which other tasks measure better
-            if instr is None:
+            if called is None:
                 engine.setdefault((spent.number, phase), []).append(spent.times_s)
                 continue
-            ran.setdefault((spent.number, phase), set()).add(instr)
-            self._times(self.program.functions[spent.number], instr, phase).extend(spent.times_s)
+            ran.setdefault((spent.number, phase), {}).setdefault(called, []).append(spent.times_s)
+        for (number, phase), those in ran.items():
+            for called, places in those.items():
+                times_s = places[0] if len(places) == 1 else (_of_a_task(places),)
+                self._times(self.program.functions[number], called, phase).extend(times_s)
         for (number, phase), places in engine.items():
-            function, tasks = self.program.functions[number], max(map(len, places))
-            time_s = sum(map(sum, places)) / tasks
-            self.growing.setdefault(f"task {phase.word}", []).append((instructions(function), time_s))
-            self._add_none(function, phase, ran.get((number, phase), set()))
+            function = self.program.functions[number]
+            self.growing.setdefault(f"task {phase.word}", []).append((instructions(function), _of_a_task(places)))
+            self._add_none(function, phase, ran.get((number, phase), {}))
 
     def _phase(self, spent: Spent) -> Phase | None:
         """The phase of the task; a forward is recomputed in the backward of the inputs' gradients."""
@@ -102,15 +104,15 @@ class _Found:
         is_whole = self.program.functions[spent.number].backward is Backward.WHOLE
         return Phase.BACKWARD if is_whole else Phase.DGRAD
 
-    def _times(self, function: Function, instr: Instr, phase: Phase) -> list[float]:
-        words = self.costs.words(function, instr)
+    def _times(self, function: Function, called: Called, phase: Phase) -> list[float]:
+        words = self.costs.words(function, called)
         return self.operators.setdefault(words, {}).setdefault(phase.word, [])
 
-    def _add_none(self, function: Function, phase: Phase, ran: set[Instr]) -> None:
+    def _add_none(self, function: Function, phase: Phase, ran: Collection[Called]) -> None:
         """Adds zero time for instructions for which autograd ran nothing."""
-        for instr in function.body():
-            if instr not in ran and runs(function, instr, phase):
-                self._times(function, instr, phase).append(0.0)
+        for called in function.called():
+            if called not in ran and runs(function, called, phase):
+                self._times(function, called, phase).append(0.0)
 
     def _add_other(self, spent: Spent, role: Role) -> None:
         time_s, what = mean(spent.times_s), spent.what
@@ -129,6 +131,12 @@ class _Found:
             self.growing.setdefault(what, []).append((held, time_s))
 
 
+def _of_a_task(places: Sequence[Sequence[float]]) -> float:
+    """The mean seconds of a task that has several places, such as the operators of a run that torch has not
+    compiled."""
+    return sum(map(sum, places)) / max(map(len, places))
+
+
 def _reductions(flat: FlatParam, times_s: Sequence[float]) -> Iterator[tuple[int, float]]:
     """Yields the bytes and the seconds of reductions in a step, whose times are in order: one for each that a backward
     ends with (ZeRO-2), then two of the last one, which is started and awaited."""
@@ -137,6 +145,30 @@ def _reductions(flat: FlatParam, times_s: Sequence[float]) -> Iterator[tuple[int
         yield flat_bytes(flat, flat.sharded.weights), mean(each)
     if once := times_s[count:]:
         yield flat_bytes(flat, flat.sharded.grads), sum(once)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The instructions in the lines of a role's file. `wholes` are the compiled runs by each of their operators, and
+    `names` the functions of the file that operators are in; both also by the number of the program's function."""
+
+    file: RoleFile
+    wholes: dict[tuple[int, Instr], Called]
+    names: dict[tuple[int, Instr], str]
+
+    @classmethod
+    def of(cls, program: Program, role: Role) -> "Lines":
+        scope = FileScope(Common(program), role)
+        file = role_file(scope)
+        runs = ((f.number, called) for f in program.functions for called in f.called() if isinstance(called, tuple))
+        names = {(o.function, o.instr): name for (name, _), found in scope.lines.items() for o in found if not o.calls}
+        return cls(file, {(number, op): run for number, run in runs for op in run}, names)
+
+    def called(self, spent: Spent) -> Called | None:
+        """The instruction of a line, or the compiled run that it calls or is in; None for a line that calls a layer's
+        function, and for the engine."""
+        instr = self.file.instructions.get((spent.number, spent.layer, spent.line))
+        return instr and self.wholes.get((spent.number, instr), instr)
 
 
 TASK = re.compile(r"[FBDW]\d+\[")

@@ -74,6 +74,9 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if line is not None:
                 node.metadata.setdefault(OWN, line)
 
+    def compiled(self) -> None:
+        """None: each operator is looked at."""
+
     def aside(self, place: Any) -> AbstractContextManager[None]:
         """Nothing: each operator is looked at."""
         return nullcontext()

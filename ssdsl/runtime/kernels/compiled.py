@@ -3,14 +3,14 @@
 A role's file marks them with `@compiled`: functions of tensors alone, without communication. Each is compiled for the
 arguments that it is called with, forward and backward together; where torch refuses one of its lines, what stands in
 front of that and behind it is. It runs operator by operator, as it is written, for more than `MANY` kinds of arguments,
-and in a step that is followed operator by operator (a clock, a search for NaN).
+and in a step in which a search for NaN looks at each operator.
 """
 
 import fcntl
 import hashlib
 import os
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from inspect import signature
 from pathlib import Path
@@ -52,12 +52,14 @@ class CompiledRun:
         return self.run.__name__
 
     def __call__(self, *args: Any) -> Any:
-        if here().tracer is not None:
-            return self.run(*args)
+        tracer = here().tracer
+        followed = nullcontext() if tracer is None else tracer.compiled()
         kind = _kind(args)
-        if kind not in self.ways:
-            return self._first(kind, args)
-        return self.ways[kind](*args)
+        if followed is None:
+            return self.run(*args)
+        with followed:
+            way = self.ways.get(kind)
+            return self._first(kind, args) if way is None else way(*args)
 
     @property
     def is_compiled(self) -> bool:

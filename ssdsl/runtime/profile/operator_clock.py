@@ -124,6 +124,17 @@ class OperatorClock:
         finally:
             self._goes_to(before)
 
+    @contextmanager
+    def compiled(self) -> Iterator[None]:
+        """A context for a compiled run, whose time is that of the line which calls it: its own code has no lines. Nor
+        has torch's, which compiles it at its first call."""
+        before = sys.gettrace()
+        sys.settrace(None)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
     def add_collective(self, kind: str, size_bytes: int, time_s: float) -> None:
         """Records the time of a collective of the current task."""
         if self._task.what in COMPUTING and self.world.last is not None:

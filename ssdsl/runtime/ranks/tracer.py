@@ -19,6 +19,11 @@ class Tracer(Protocol):
         """Follows the backward of these roots, which begins next in this thread."""
         ...
 
+    def compiled(self) -> AbstractContextManager[None] | None:
+        """A context for a compiled run, which is followed as a whole; None if it must be called operator by
+        operator."""
+        ...
+
     def aside(self, place: Any) -> AbstractContextManager[None]:
         """A context for work that belongs to another place than the running line or node."""
         ...

@@ -98,7 +98,7 @@ class Fusion:
         for ops in {ops[-1].operator: ops for ops in group.values()}.values():
             inside = frozenset(op.operator for op in ops) | views
             made = {v.name for op in ops for v in op.results}
-            left = {base.get(n, n) for n in (*made, *base) if _is_read_outside(function, n, inside)}
+            left = {base.get(n, n) for n in (*made, *base) if is_read_outside(function, n, inside)}
             yield self._launch(function, sorted(ops, key=lambda op: place[op.operator]), base, left)
 
     def _launch(self, function: Function, ops: list[OpPart], base: Mapping[Name, Name], left: Set[Name]) -> Launch:
@@ -161,7 +161,7 @@ def _renamed(like: Section, launches: Iterable[Launch], section: Section) -> Ite
         yield Launch(made, reads, writes, kept, launch.extras)
 
 
-def _is_read_outside(function: Function, name: Name, inside: Set[str]) -> bool:
+def is_read_outside(function: Function, name: Name, inside: Set[str]) -> bool:
     """Whether anything but the operators `inside` reads a value, or it leaves the function."""
     readers = map(function.at, function.uses.readers.get(name, ()))
     is_outside = (not isinstance(i, OpPart) or i.operator not in inside for i in readers)

@@ -12,7 +12,7 @@ from typing import assert_never
 from ssdsl.analyse.collectives import OfGather, SizedCollective, learns_weights, of_action, of_task
 from ssdsl.analyse.program_index import ProgramIndex, flat_bytes, size_bytes
 from ssdsl.ir.comm import Message, Transfer
-from ssdsl.ir.function import Backward, Function, Instr, OpPart, Side, Write, results_of
+from ssdsl.ir.function import Backward, Called, Function, OpPart, Side, Write, results_of
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import (
     Action,
@@ -43,7 +43,7 @@ class Profiled:
     facts: ProgramIndex
     profile: Profile
     lacking: dict[str, None] = field(default_factory=dict)
-    _words: dict[tuple[int, Instr], str] = field(default_factory=dict)
+    _words: dict[tuple[int, Called], str] = field(default_factory=dict)
 
     @property
     def program(self) -> Program:
@@ -94,25 +94,25 @@ class Profiled:
 
     def _instructions(self, function: Function, phase: Phase) -> Iterator[float]:
         for section in function.sections:
-            for instr in section.body:
+            for called in section.called():
                 if section.recompute and phase.of_inputs:
-                    yield self._time(function, instr, Phase.FORWARD)
-                if runs(function, instr, phase):
-                    yield self._time(function, instr, phase)
+                    yield self._time(function, called, Phase.FORWARD)
+                if runs(function, called, phase):
+                    yield self._time(function, called, phase)
 
-    def _time(self, function: Function, instr: Instr, phase: Phase) -> float:
-        words, name = self.words(function, instr), phase.word
+    def _time(self, function: Function, called: Called, phase: Phase) -> float:
+        words, name = self.words(function, called), phase.word
         found = self.profile.operators.get(words, {}).get(name)
         if found is None:
             self.lacking[f"{name} of {words}"] = None
             return 0.0
         return found
 
-    def words(self, function: Function, instr: Instr) -> str:
-        """The words by which the profile knows an instruction."""
-        key = function.number, instr
+    def words(self, function: Function, called: Called) -> str:
+        """The words by which the profile knows an instruction, or a compiled run."""
+        key = function.number, called
         if key not in self._words:
-            self._words[key] = kernel_key(self.facts, function, instr)
+            self._words[key] = kernel_key(self.facts, function, called)
         return self._words[key]
 
     def _gradients(self, function: Function, phase: Phase) -> Iterator[float]:
@@ -189,15 +189,18 @@ def received_bytes(message: Message, gradient: bool) -> int:
 
 
 def instructions(function: Function) -> int:
-    """The number of instructions in a function."""
-    return sum(1 for _ in function.body())
+    """The number of instructions that a function calls, of a compiled run together one."""
+    return len(function.called())
 
 
-def runs(function: Function, instr: Instr, phase: Phase) -> bool:
+def runs(function: Function, called: Called, phase: Phase) -> bool:
     """Whether an instruction takes time in a phase: in forward all do, in backward those whose results get a gradient,
-    in the second half operators on weights."""
+    in the second half operators on weights. A compiled run does if one of its operators does."""
     if phase is Phase.FORWARD:
         return True
+    if isinstance(called, tuple):
+        return any(runs(function, op, phase) for op in called)
+    instr = called
     learns = any(var.gradient is not None for var in results_of(instr)) and not isinstance(instr, Write)
     if phase is Phase.WGRAD:
         return learns and isinstance(instr, OpPart) and instr.sides is not None and Side.WEIGHT in instr.sides

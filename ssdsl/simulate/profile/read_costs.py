@@ -108,7 +108,7 @@ def recording(program: Program, plan: str, file: str) -> str:
 def digest(program: Program) -> str:
     """A hash that is equal for programs whose functions have the same names and run the same kernels."""
     facts = ProgramIndex(program)
-    words = [[f.name, *(kernel_key(facts, f, instr) for instr in f.body())] for f in program.functions]
+    words = [[f.name, *(kernel_key(facts, f, called) for called in f.called())] for f in program.functions]
     return hashlib.sha256(repr((words, [r.name for r in program.roles])).encode()).hexdigest()[:16]
 
 

@@ -15,9 +15,10 @@ import torch
 
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.codegen.write import write_program
-from ssdsl.ir.program import Compute, ScatterGrads, StartReduce, WaitReduce
+from ssdsl.ir.program import Compute, Kernels, ScatterGrads, StartReduce, WaitReduce
 from ssdsl.record import replace
 from ssdsl.run.profile.recorded_profile import recorded_profile, usual_steps
+from ssdsl.run.profile.timed_calls import timed_calls
 from ssdsl.run.results import RankResult, Recorded, RunResult, Spent
 from ssdsl.runtime.profile import operator_clock as clocks
 from ssdsl.runtime.profile.recorder import CLOCKED
@@ -98,12 +99,16 @@ PLANS = [
 ROUNDED = {"recomputed": 0.03, "halves": 0.01, "recomputed_halves": 0.01}
 
 
-@pytest.mark.parametrize(("plan", "params"), PLANS, ids=[plan for plan, _ in PLANS])
+CASES = [pytest.param(plan, params, Kernels.EAGER, id=plan) for plan, params in PLANS]
+CASES += [pytest.param(plan, params, Kernels.COMPILED, id=f"{plan}, compiled") for plan, params in PLANS[1:6:4]]
+
+
+@pytest.mark.parametrize(("plan", "params", "kernels"), CASES)
 def test_a_run_predicts_itself(
-    plan: str, params: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: str, params: dict[str, int], kernels: Kernels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tasks take in sum what the clock has seen them take, and nothing is lacking."""
-    program = compiled(plan, RUNS, **params)
+    program = compiled(plan, RUNS, kernels=kernels, **params)
     profile, ranks = profile_of(program, tmp_path, monkeypatch)
     assert lacking(program.program, profile) == ()
     costs = Profiled(ProgramIndex(program.program), profile)
@@ -185,3 +190,18 @@ def test_what_is_gathered_has_places_of_its_own(tmp_path: Path, monkeypatch: pyt
         what: sum(sum(s.times_s) for s in rank.clocked[0] if s.what == what) for what in ("gather", "drop", "scatter")
     }
     assert seen == {"gather": 2 * (forward + again), "drop": forward, "scatter": 4 * learning}
+
+
+def test_compiled_runs_are_timed_as_wholes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a row by the name of its function; a profile of it is none of single operators."""
+    program = compiled("tensor_parallel", RUNS, T=2, kernels=Kernels.COMPILED)
+    profile, (rank,) = profile_of(program, tmp_path, monkeypatch)
+    costs = Profiled(ProgramIndex(program.program), profile)
+    calls = ((f, called) for f in program.program.functions for called in f.called() if isinstance(called, tuple))
+    words = {costs.words(f, called) for f, called in calls}
+    assert words and all(profile.operators[word].keys() == {"forward", "backward"} for word in words)
+    assert lacking(compiled("tensor_parallel", RUNS, T=2).program, profile)
+    rows = {row.place: row for row in timed_calls(program.program, RunResult(1, (rank,), tmp_path))}
+    (place,) = (place for place in rows if place.module == "layers.*.attention")
+    assert place.name == "layers_attention" and "tensor_parallel.ssp" in place.plan
+    assert rows[place].forward_s == 2 * TICK and rows[place].backward_s  # of two layers
