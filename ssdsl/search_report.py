@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
-from ssdsl.ir.program import Kernels
+from ssdsl.kernel_choice import kernel_choice
 from ssdsl.model.captured import ModelRequest, captured
 from ssdsl.model.graph import Graph
 from ssdsl.record import Record
@@ -130,9 +130,8 @@ def search(
             raise ValueError(f"`{name}` is a whole number of at least 1, not {number!r}")
     if not seconds > 0:
         raise ValueError(f"`seconds` is more than 0, not {seconds!r}")
-    if kernels not in (known := [k.value for k in Kernels]):
-        raise ValueError(f"`kernels` is one of {', '.join(known)}, not {kernels!r}")
-    on, how = load_cluster(cluster), Kernels(kernels)
+    how = kernel_choice(kernels).kernels
+    on = load_cluster(cluster)
     graph = _graph(model, meta)
     span = (on.size,) if devices is None else _numbers("devices", devices)
     wanted = wanted_devices(min(span), max(span), on)

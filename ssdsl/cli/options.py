@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ssdsl.cli.terminal import diagnostics_as_json
+from ssdsl.kernel_choice import KernelChoice, WrongKernels, kernel_choice
 from ssdsl.lang.shipped import shipped_plans
 
 
@@ -103,9 +104,25 @@ Meta = Annotated[
     typer.Option("--meta", help="Build the model without the numbers of its weights: each process makes its part."),
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed for weights, batches and dropout.")]
+
+
+def _kernels(text: str | KernelChoice) -> KernelChoice:
+    try:
+        return kernel_choice(text)
+    except WrongKernels as error:
+        raise typer.BadParameter(str(error), param_hint="'--kernels'") from None
+
+
 Kernels = Annotated[
-    Literal["eager", "compiled"],
-    typer.Option("--kernels", help="Each operator as a kernel of its own, or kernels that torch.compile makes."),
+    KernelChoice,
+    typer.Option(
+        "--kernels",
+        parser=_kernels,
+        metavar="eager|compiled[:MODE]",
+        help="Each operator as a kernel of its own, or kernels that torch.compile makes, perhaps in a mode of torch's, "
+        "as compiled:max-autotune.",
+        autocompletion=lambda: ["eager", "compiled"],
+    ),
 ]
 WithGenerator = Annotated[
     Literal["hash", "philox"],

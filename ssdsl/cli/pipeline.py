@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ssdsl.cli.options import keeps_graphs
 from ssdsl.cli.terminal import show_diagnostics, talk
+from ssdsl.kernel_choice import EAGER, KernelChoice
 from ssdsl.lang.shipped import plan_path, shipped_plans
 from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
@@ -135,14 +136,13 @@ def compiled(
     overrides: Mapping[str, int],
     after: "After | None" = None,
     cluster: "Cluster | None" = None,
-    kernels: str = "eager",
+    kernels: KernelChoice = EAGER,
 ) -> "Compiled":
     """The plan with its program, for a cluster if one is given, whose operators run as `kernels` says; shows its
     warnings."""
     from ssdsl.compile import compile_source
-    from ssdsl.ir.program import Kernels
 
-    folder, how = loaded.path.parent, Kernels(kernels)
+    folder, how = loaded.path.parent, kernels.kernels
     with working("compiling"):
         result = compile_source(loaded.source, loaded.graph, overrides, folder, cluster, after, how)
     show_diagnostics(result.warnings)

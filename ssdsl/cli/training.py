@@ -17,6 +17,7 @@ from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
+    from ssdsl.kernel_choice import KernelChoice
     from ssdsl.run.launch import Nodes
     from ssdsl.run.results import RunResult
     from ssdsl.runtime.options import Training
@@ -85,14 +86,16 @@ def check_optimizer(asked: str) -> None:
         raise typer.BadParameter(str(error), param_hint="'--optimizer'") from None
 
 
-def check_kernels(kernels: str, device: str) -> None:
-    """Raises PlanError for compiled kernels where torch cannot compile."""
-    if kernels != "compiled" or device != "cpu":
+def check_kernels(kernels: "KernelChoice", device: str) -> None:
+    """Raises PlanError for compiled kernels where torch cannot compile; says where a mode changes nothing."""
+    if kernels.word != "compiled" or device != "cpu":
         return
     from ssdsl.run.errors import NoCompiler
     from ssdsl.runtime.errors import EngineError
-    from ssdsl.runtime.kernels.compiled import check_compiler
+    from ssdsl.runtime.kernels.compiled import check_compiler, without_graphs
 
+    if said := without_graphs(kernels.mode):
+        talk.print(said, markup=False, highlight=False)
     try:
         check_compiler()
     except EngineError as error:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ssdsl.ir.program import Kernels
+from ssdsl.kernel_choice import DEFAULT, KernelChoice, WrongKernels, kernel_choice
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.errors import NotCompiled
 from ssdsl.model.load.from_module import Inputs, model_of
@@ -54,9 +55,9 @@ def engine(
     such by name, or the names of keys, of which `engine.step(batch, loss=...)` trains one. With `autocast`, forward and
     loss run under `torch.autocast` to this type. `precision` "bf16" or "fp16" converts the whole model to that type,
     with master weights in float32. `kernels` is "eager", each operator as a kernel of its own, or "compiled": kernels
-    that torch.compile makes of the operators between communication; None is "compiled" for a module on which
-    `torch.compile` was called, else "eager". `seed` seeds the random numbers of training. A rank waits at most
-    `timeout` seconds for others.
+    that torch.compile makes of the operators between communication, as "compiled:max-autotune" in one of torch's modes;
+    None is "compiled" for a module on which `torch.compile` was called, in its mode, else "eager". `seed` seeds the
+    random numbers of training. A rank waits at most `timeout` seconds for others.
 
     Raises EngineError on all ranks, with the diagnostics.
     """
@@ -64,40 +65,57 @@ def engine(
     def programs(world: World) -> Live:
         with world.control.together(), blamed("the function that makes the model", "correct it"), rendered():
             _check_arguments(plan, params, autocast, precision, seed, generator)
-            module, is_compiled = _uncompiled(model)
-            how = _kernels(kernels, is_compiled)
+            module, compiles = _uncompiled(model)
+            how = _chosen(kernels, compiles)
+            world.mode = how.mode
+            _tell_mode(how, device, world.rank)
             path = plan_path(os.fspath(plan))
             named = {n: n for n in loss} if isinstance(loss, list | tuple) else loss
             options: dict[str, Any] = {"loss": named, "autocast": autocast, "load_later": load_later}
             made = model_of(module, example, axes, seed=seed, generator=generator, **options)
         facts = {"plan": path.name, "params": dict(params or {}), "autocast": autocast, "precision": precision}
-        facts |= {"kernels": how.value}
+        facts |= {"kernels": str(how)}
         _compare(facts | {"seed": seed, "generator": generator} | _sizes(made), world.control)
-        if how is Kernels.COMPILED:  # as the module would be
+        if how.kernels is Kernels.COMPILED:  # as the module would be
             made = replace(made, remarks=tuple(r for r in made.remarks if not isinstance(r, NotCompiled)))
-        return Live(path, replace(made, precision=precision), params or {}, world.control, how)
+        return Live(path, replace(made, precision=precision), params or {}, world.control, how.kernels)
 
     return begin(programs, device=device, backend=backend, seed=seed, timeout=timeout)
 
 
-def _uncompiled(model: Any) -> tuple[Any, bool]:
-    """The module behind `torch.compile(module)`, or the one that it was given, and whether torch was to compile it."""
+def _uncompiled(model: Any) -> tuple[Any, Callable[[], Any] | None]:
+    """The module behind `torch.compile(module)`, or the one that it was given; and, if torch was to compile it, a
+    function that says how."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")  # takes seconds to load; such a module has loaded it
     if dynamo is not None and isinstance(model, dynamo.OptimizedModule):
-        return model._orig_mod, True
-    return model, getattr(model, "_compiled_call_impl", None) is not None
+        return model._orig_mod, model.get_compiler_config
+    call = getattr(model, "_compiled_call_impl", None)
+    return model, None if call is None else call.get_compiler_config
 
 
-def _kernels(kernels: str | None, is_compiled: bool) -> Kernels:
-    """The kernels that are asked for. Raises EngineError for a word that names none, and where torch cannot compile."""
-    chosen = kernels if kernels is not None else "compiled" if is_compiled else "eager"
-    if chosen not in (k.value for k in Kernels):
-        raise EngineError(f"there are no kernels `{kernels}`", "they are 'eager' or 'compiled'")
-    if chosen == "compiled":
-        from ssdsl.runtime.kernels.compiled import check_compiler  # which loads torch's compiler
+def _chosen(kernels: str | None, compiles: Callable[[], Any] | None) -> KernelChoice:
+    """The kernels that are asked for, or those of the module. Raises EngineError for a word that names none, and where
+    torch cannot compile."""
+    try:
+        chosen = kernel_choice(kernels if kernels is not None else "compiled" if compiles is not None else "eager")
+    except WrongKernels as error:
+        raise EngineError(error.reason, error.change) from None
+    if chosen.kernels is Kernels.COMPILED:
+        from ssdsl.runtime.kernels.compiled import check_compiler, mode_of  # which loads torch's compiler
 
         check_compiler()
-    return Kernels(chosen)
+        if kernels is None and compiles is not None:
+            chosen = replace(chosen, mode=mode_of(compiles()))
+    return chosen
+
+
+def _tell_mode(chosen: KernelChoice, device: str | None, rank: int) -> None:
+    """Prints on rank 0 what a mode does not do on a CPU."""
+    if rank == 0 and chosen.mode != DEFAULT and (device or ("cuda" if torch.cuda.is_available() else "cpu")) == "cpu":
+        from ssdsl.runtime.kernels.compiled import without_graphs
+
+        if said := without_graphs(chosen.mode):
+            print(said, file=sys.stderr, flush=True)
 
 
 def _check_arguments(plan: Any, params: Any, autocast: Any, precision: Any, seed: Any, generator: Any) -> None:

@@ -63,7 +63,10 @@ def main() -> None:
         check_alike(watchdog.store, FOLDER)
         base_bytes = _memory_in_use(device)  # before there are weights
         heartbeat.report("loading its weights")
-        programs, world = InFolder(FOLDER), World(transport(device, options.timeout + LATER_S))
+        programs, world = (
+            InFolder(FOLDER),
+            World(transport(device, options.timeout + LATER_S), mode=options.kernel_mode),
+        )
         engine = Engine(programs, world, device, seed=options.seed)
         if options.save is not None:
             engine.stop_on(*ASKING)
@@ -100,7 +103,7 @@ def _options() -> argparse.Namespace:
             parser.add_argument(flag_of(name), **form | dict(known[name].metadata) | own.get(name, {}))
 
     add("steps seed device backend optimizer lr clip accumulate data eval_data eval_every")
-    add("save save_every keep resume allow_nan find_nan")
+    add("save save_every keep resume allow_nan find_nan kernel_mode")
     parser.add_argument("--out", type=Path, default=None, help="folder for the ranks' reports")
     add("timeout_s record")
     dumps = "save gradients of every step and the final weights to --out"

@@ -38,6 +38,7 @@ class Training:
     resume: Path | None = _option(None, "folder of checkpoints; the run goes on from the newest")  # noqa: RUF009
     allow_nan: bool = _option(False, "go on where the loss is not finite")
     find_nan: bool = _option(False, "name what made the first NaN; check gradients and updates too")
+    kernel_mode: str = _option("default", "torch.compile's mode, if kernels are compiled", metavar="MODE")
 
     def arguments(self) -> list[str]:
         """The program's command-line arguments; options with the program's own defaults may be left out."""

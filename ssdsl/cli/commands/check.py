@@ -9,6 +9,7 @@ from ssdsl.cli.commands.clusters import named_cluster
 from ssdsl.cli.options import refuse_unused, settings
 from ssdsl.cli.pipeline import compiled, load, working
 from ssdsl.cli.terminal import print_json, print_views, results, show_diagnostics
+from ssdsl.kernel_choice import EAGER
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -27,7 +28,7 @@ def check(
     set_: options.Set,
     cluster: Cluster = None,
     precision: options.WithPrecision = None,
-    kernels: options.Kernels = "eager",
+    kernels: options.Kernels = EAGER,
     meta: options.Meta = False,
     json: options.Json = False,
 ) -> None:

@@ -12,6 +12,7 @@ from ssdsl.cli.options import refuse_unused, settings
 from ssdsl.cli.pipeline import LoadedPlan, compiled, evaluation, load, working
 from ssdsl.cli.terminal import print_text, results
 from ssdsl.cli.training import write
+from ssdsl.kernel_choice import DEFAULT, EAGER
 
 if TYPE_CHECKING:
     from ssdsl.cluster.cluster import Cluster
@@ -51,7 +52,7 @@ def compile_(
     generator: options.WithGenerator = "hash",
     cluster: options.ForCluster = None,
     precision: options.WithPrecision = None,
-    kernels: options.Kernels = "eager",
+    kernels: options.Kernels = EAGER,
     meta: options.Meta = False,
 ) -> None:
     """Write a plan's program into a folder: readable Python that runs with torchrun and torch alone."""
@@ -65,11 +66,16 @@ def compile_(
     program = compiled(loaded, overrides, _printer(print_after or []), chosen, kernels)
     if out is None:
         return
-    put(loaded, program, out, output or (), chosen)
+    put(loaded, program, out, output or (), chosen, kernels.mode)
 
 
 def put(
-    loaded: LoadedPlan, program: "Compiled", folder: str, outputs: Sequence[str], cluster: "Cluster | None"
+    loaded: LoadedPlan,
+    program: "Compiled",
+    folder: str,
+    outputs: Sequence[str],
+    cluster: "Cluster | None",
+    mode: str = DEFAULT,
 ) -> None:
     """Writes a program, and the program of its evaluation, and prints the command that starts it."""
     only_read = loaded.captured.origin and not outputs  # a graph has neither weights nor an evaluation
@@ -82,7 +88,9 @@ def put(
         return
     from ssdsl.runtime.health.start import command
 
-    results.print(command(program.plan.devices, str(Path(folder) / "main.py")), markup=False, soft_wrap=True)
+    main = str(Path(folder) / "main.py")
+    words = f"{main} --kernel-mode {mode}" if mode != DEFAULT else main
+    results.print(command(program.plan.devices, words), markup=False, soft_wrap=True)
 
 
 def _printer(wanted: list[str]) -> "After":

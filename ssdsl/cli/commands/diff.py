@@ -9,6 +9,7 @@ from ssdsl.cli.commands.clusters import chosen_cluster
 from ssdsl.cli.options import complete_plan, settings
 from ssdsl.cli.pipeline import LoadedPlan, compiled, load, parsed, simulated, state_of
 from ssdsl.cli.terminal import print_json, print_views
+from ssdsl.kernel_choice import EAGER
 from ssdsl.record import replace
 
 After = Annotated[
@@ -36,7 +37,7 @@ def diff(
     after: After = None,
     cluster: options.Cluster = "laptop",
     precision: options.WithPrecision = None,
-    kernels: options.Kernels = "eager",
+    kernels: options.Kernels = EAGER,
     master_weights: options.Masters = True,
     fp32_grads: options.Fp32Grads = False,
     meta: options.Meta = False,

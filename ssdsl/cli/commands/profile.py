@@ -10,6 +10,7 @@ from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, parsed, worded
 from ssdsl.cli.terminal import print_views, talk
 from ssdsl.cli.training import check_kernels, check_optimizer, compared, train, workplace
+from ssdsl.kernel_choice import EAGER
 from ssdsl.lang.save import FileMark, check_file
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def profile(
     device: options.OnDevice = "cpu",
     backend: options.WithBackend = None,
     precision: options.WithPrecision = None,
-    kernels: options.Kernels = "eager",
+    kernels: options.Kernels = EAGER,
     optimizer: options.AnyOptimizer = "adamw",
     processes: options.Processes = None,
     timeout: options.Timeout = 600.0,
@@ -71,7 +72,16 @@ def profile(
         if known is not None and not lacking(program.program, known):
             talk.print(f"{worded(program)}: the profile has all that it needs", highlight=False, markup=False)
             continue
-        training = Training(steps, seed, device, optimizer, record=True, timeout_s=timeout, backend=backend)
+        training = Training(
+            steps,
+            seed,
+            device,
+            optimizer,
+            record=True,
+            timeout_s=timeout,
+            backend=backend,
+            kernel_mode=kernels.mode,
+        )
         with workplace(None) as folder:
             result = train(compared(loaded), program, training, folder, processes, False)
         profiles.append(_recorded(known, program, result, Path(out)))

@@ -14,6 +14,7 @@ from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import captured, check_params, compiled_for, simulated
 from ssdsl.cli.terminal import report_bug, results, show_diagnostics, talk
 from ssdsl.interrupts import forget_interrupt
+from ssdsl.kernel_choice import EAGER
 from ssdsl.lang.shipped import plan_path
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def repl(
     plan: options.Plan = "",
     cluster: options.Cluster = "laptop",
     costs: options.Costs = None,
-    kernels: options.Kernels = "eager",
+    kernels: options.Kernels = EAGER,
     meta: options.Meta = False,
 ) -> None:
     """Write a plan line by line: each statement says what it did. `:help` lists the commands.
@@ -38,7 +39,6 @@ def repl(
         check_params(plan, overrides)
     chosen = chosen_cluster(cluster)
     graph = captured(model, meta=meta).graph
-    from ssdsl.ir.program import Kernels
     from ssdsl.repl.session import Outside, SimulationTarget, begin
 
     def on_cluster(name: str) -> SimulationTarget:
@@ -53,7 +53,7 @@ def repl(
         lambda: results.width,
         on_cluster,
         lambda name: captured(name, meta=meta).graph,
-        Kernels(kernels),
+        kernels.kernels,
     )
     session = begin(graph, overrides, outside, Path())
     if plan:

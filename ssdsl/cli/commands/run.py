@@ -24,6 +24,7 @@ from ssdsl.cli.training import (
     workplace,
     writable,
 )
+from ssdsl.kernel_choice import EAGER
 from ssdsl.lang.save import FileMark, check_file
 from ssdsl.text.diagnostic import PlanError
 
@@ -63,7 +64,7 @@ def run(
     clip: options.Clip = None,
     accumulate: options.Accumulate = 1,
     precision: options.WithPrecision = None,
-    kernels: options.Kernels = "eager",
+    kernels: options.Kernels = EAGER,
     eval_data: options.EvalData = None,
     eval_every: options.EvalEvery = None,
     save: options.Save = None,
@@ -143,6 +144,7 @@ def run(
         resume=start,
         allow_nan=allow_nan,
         find_nan=find_nan,
+        kernel_mode=kernels.mode,
     )
     evaluates = evaluation(loaded, program, (), chosen) if eval_data is not None else None
     loaded = compared(loaded)

@@ -17,6 +17,7 @@ from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, state_of
 from ssdsl.cli.terminal import print_json, print_text, print_views, results, show_diagnostics, talk
 from ssdsl.cli.training import check_program_folder
 from ssdsl.interrupts import forget_interrupt
+from ssdsl.kernel_choice import EAGER
 from ssdsl.lang.save import FileMark, check_file
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def search(
     compile_: Compile = None,
     html: Html = None,
     precision: options.WithPrecision = None,
-    kernels: options.Kernels = "eager",
+    kernels: options.Kernels = EAGER,
     master_weights: options.Masters = True,
     fp32_grads: options.Fp32Grads = False,
     meta: options.Meta = False,
@@ -102,14 +103,13 @@ def search(
         check_file(out, FileMark.PLAN)
     held = captured(model, meta=meta, precision=precision)
     graph = held.graph
-    from ssdsl.ir.program import Kernels
     from ssdsl.show.tables.search import pareto_text, search_json, search_views
     from ssdsl.simulate.profile.read_costs import read_costs
     from ssdsl.sketch.answers.write import copies_for
     from ssdsl.sketch.search import search_of
 
     state, times = state_of(master_weights, fp32_grads), read_costs(Path(costs)) if costs is not None else None
-    work = search_of(graph, on, texts, wanted, numbers_of(set_), state, memory, times, Kernels(kernels))
+    work = search_of(graph, on, texts, wanted, numbers_of(set_), state, memory, times, kernels.kernels)
     if out is not None:
         for sketch in work.sketches:
             copies_for(sketch, Path(out).parent)  # what would keep a plan from being saved is said before the search
@@ -134,7 +134,7 @@ def search(
         _print_changes(best.sketch.source.name, source.text, out, text, talk if json else results)
     if compile_ is not None:
         loaded = LoadedPlan(path, best.sketch.source, held)
-        put(loaded, compiled(loaded, best.setting.params, cluster=on, kernels=kernels), compile_, (), on)
+        put(loaded, compiled(loaded, best.setting.params, cluster=on, kernels=kernels), compile_, (), on, kernels.mode)
 
 
 def _range(devices: str | None, cluster: "Cluster") -> range:

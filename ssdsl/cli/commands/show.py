@@ -20,6 +20,7 @@ from ssdsl.cli.pipeline import (
     state_of,
 )
 from ssdsl.cli.terminal import print_json, print_text, print_views, results
+from ssdsl.kernel_choice import EAGER
 from ssdsl.lang.suggest import joined, suggest
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def show(
     transfers: Transfers = False,
     role: Role = None,
     precision: options.WithPrecision = None,
-    kernels: options.Kernels = "eager",
+    kernels: options.Kernels = EAGER,
     master_weights: options.Masters = True,
     fp32_grads: options.Fp32Grads = False,
     meta: options.Meta = False,

@@ -10,6 +10,7 @@ from ssdsl.cli.options import settings
 from ssdsl.cli.pictures import save_html, save_trace
 from ssdsl.cli.pipeline import compiled, compiled_for, fits, load, simulated, state_of
 from ssdsl.cli.terminal import print_json, print_views
+from ssdsl.kernel_choice import EAGER
 from ssdsl.lang.save import FileMark, check_file
 
 Trace = Annotated[
@@ -31,7 +32,7 @@ def simulate(
     trace: Trace = None,
     html: Html = None,
     precision: options.WithPrecision = None,
-    kernels: options.Kernels = "eager",
+    kernels: options.Kernels = EAGER,
     master_weights: options.Masters = True,
     fp32_grads: options.Fp32Grads = False,
     meta: options.Meta = False,

@@ -10,6 +10,7 @@ from ssdsl.cli import options
 from ssdsl.cli.pictures import save_page
 from ssdsl.cli.pipeline import LoadedPlan, check_params, load, parsed, state_of, working
 from ssdsl.cli.terminal import print_json, print_views
+from ssdsl.kernel_choice import EAGER, KernelChoice
 from ssdsl.lang.save import FileMark, check_file
 from ssdsl.sketch.setting import Setting
 from ssdsl.text.diagnostic import PlanError
@@ -42,7 +43,7 @@ def sweep(
     cluster: options.Cluster = "laptop",
     html: Html = None,
     precision: options.WithPrecision = None,
-    kernels: options.Kernels = "eager",
+    kernels: options.Kernels = EAGER,
     master_weights: options.Masters = True,
     fp32_grads: options.Fp32Grads = False,
     meta: options.Meta = False,
@@ -74,14 +75,13 @@ def sweep(
 
 
 def _tried(
-    loaded: LoadedPlan, chosen: list[dict[str, int]], cluster: str, state: "StatePrecision", kernels: str
+    loaded: LoadedPlan, chosen: list[dict[str, int]], cluster: str, state: "StatePrecision", kernels: KernelChoice
 ) -> Iterator[Setting]:
     from ssdsl.cli.commands.clusters import chosen_cluster
-    from ssdsl.ir.program import Kernels
     from ssdsl.workspace import Workspace
 
     on = chosen_cluster(cluster)
-    workspace = Workspace(loaded.graph, on, Kernels(kernels))
+    workspace = Workspace(loaded.graph, on, kernels.kernels)
     for params in chosen:
         setting = Setting(params)
         try:

@@ -8,6 +8,7 @@ from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import compiled, load, working
 from ssdsl.cli.terminal import print_json, print_views, results, show_diagnostics
 from ssdsl.cli.training import check_kernels, compared, train, warn_of_losses, workplace
+from ssdsl.kernel_choice import EAGER
 
 
 def verify(
@@ -23,7 +24,7 @@ def verify(
     backend: options.WithBackend = None,
     optimizer: options.WithOptimizer = "sgd",
     lr: options.LearningRate = 0.1,
-    kernels: options.Kernels = "eager",
+    kernels: options.Kernels = EAGER,
     processes: options.Processes = None,
     timeout: options.Timeout = 600.0,
     out: options.Out = None,
@@ -43,7 +44,17 @@ def verify(
     from ssdsl.runtime.options import Training
     from ssdsl.show.tables.verdict import equal_text, verdict_json, verdict_view
 
-    training = Training(steps, seed, device, optimizer, lr, timeout_s=timeout, backend=backend, allow_nan=True)
+    training = Training(
+        steps,
+        seed,
+        device,
+        optimizer,
+        lr,
+        timeout_s=timeout,
+        backend=backend,
+        allow_nan=True,
+        kernel_mode=kernels.mode,
+    )
     loaded = compared(loaded)
     with workplace(out) as folder:
         result = train(loaded, program, training, folder, processes, dump=True)

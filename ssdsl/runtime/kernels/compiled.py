@@ -29,6 +29,7 @@ from .run_pieces import Lines, lines_of, refused_line
 MANY = 3  # graphs of a run: for instance for training, for a smaller last batch, and without gradients
 MOST = 16  # refused parts of a run, which is not cut any further then
 BACKEND = os.environ.get("SSDSL_COMPILER", "inductor")  # `aot_eager_decomp_partition` needs no C++ compiler
+GRAPHS = "triton.cudagraphs"  # torch's name of an option
 LIMIT = 64  # of torch's own graphs of a run, which all ranks of a process share
 LIMITED: dict[str, Any] = (
     {"recompile_limit": LIMIT} if "recompile_limit" in signature(torch.compile).parameters else {}
@@ -43,7 +44,8 @@ class CompiledRun:
         self.run, self.lines = run, lines
         self.refused: dict[str, str] = of.refused if of is not None else {}
         self.refusals: list[str] = of.refusals if of is not None else []  # the names of what torch has refused
-        self.kernel = _kernel(_Code(self.run))
+        self.kernel = _kernel(_Code(self.run), here().mode)
+        self.replays = uses_graphs(here().mode)
         self.ways: dict[Hashable, Callable[..., Any]] = {}
 
     @property
@@ -72,7 +74,7 @@ class CompiledRun:
         begun = sum(bool(run.ways) for run in world.runs)
         world.compiling = f"compiling `{self.name}`, {begun + 1} of {len(world.runs)}"
         try:
-            with _turn(self.run, kind):
+            with _turn(self.run, (kind, world.mode)):
                 return self._tried(kind, args)
         finally:
             world.compiling = ""
@@ -106,7 +108,7 @@ class CompiledRun:
 
     def _compiled(self, *args: Any) -> Any:
         try:
-            return self.kernel(*args)
+            return called_apart(self.kernel, args) if self.replays and _on_gpu(args) else self.kernel(*args)
         except TorchDynamoException:
             raise
         except (IndexError, RuntimeError):
@@ -154,11 +156,12 @@ class _Code:
 
 
 @lru_cache(maxsize=512)
-def _kernel(code: _Code) -> Callable[..., Any]:
+def _kernel(code: _Code, mode: str) -> Callable[..., Any]:
     """The compiled function, one for all ranks of a process: torch keeps kernels by code, and names them in the module
     that it first compiled them for. Raises EngineError where it cannot compile."""
     check_compiler()
-    return torch.compile(code.run, fullgraph=True, dynamic=False, backend=BACKEND, **LIMITED)
+    how = LIMITED | ({"mode": mode} if BACKEND == "inductor" else {})
+    return torch.compile(code.run, fullgraph=True, dynamic=False, backend=BACKEND, **how)
 
 
 def check_compiler() -> None:
@@ -172,6 +175,70 @@ def check_compiler() -> None:
             "compiled kernels of a CPU need a C++ compiler, and there is none: neither `g++` nor `clang++` is in PATH",
             "install one, or name it in the environment variable CXX; or give kernels 'eager'",
         ) from error
+
+
+# -- torch's modes -----------------------------------------------------------------------------------------------------
+
+
+def modes() -> tuple[str, ...]:
+    """The modes of torch.compile."""
+    return tuple(torch._inductor.list_mode_options())
+
+
+def uses_graphs(mode: str) -> bool:
+    """Whether torch replays CUDA graphs in a mode, on GPUs."""
+    return bool(torch._inductor.list_mode_options(mode).get(GRAPHS))
+
+
+def without_graphs(mode: str) -> str:
+    """What a CPU does not do of a mode, in a sentence; empty for a mode that has nothing of GPUs alone."""
+    rest = [name for name in torch._inductor.list_mode_options(mode) if name != GRAPHS]
+    return (
+        f"torch's mode `{mode}` {'has no CUDA graphs' if rest else 'has no effect'} on a CPU"
+        if uses_graphs(mode)
+        else ""
+    )
+
+
+def mode_of(config: Any) -> str:
+    """The mode in which torch was to compile a module, by what its compiler says of its options; `default` where these
+    are no mode's."""
+    known = torch._inductor.list_mode_options()
+    names = {name for options in known.values() for name in options}
+    usual = torch._inductor.config.get_config_copy()
+
+    def has(options: dict[str, Any]) -> bool:
+        return all(config.get(name) == options.get(name, usual.get(name)) for name in names)
+
+    return next((mode for mode, options in known.items() if config and has(options)), "default")
+
+
+def called_apart(kernel: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Calls a kernel that replays a CUDA graph, which writes its results, and in backward its gradients, to the same
+    memory at each replay. Whoever reads them gets copies: a pipeline keeps those of several micro-batches, gradients of
+    weights stay until the optimizer has stepped, and a transfer reads while the next kernel runs. What backward needs
+    stays in the graphs' memory, where torch keeps it until then."""
+    learning = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
+    given = iter(_CopiedGradients.apply(*learning) if learning else ())  # type: ignore[no-untyped-call]
+    result = kernel(*(next(given) if isinstance(a, torch.Tensor) and a.requires_grad else a for a in args))
+    return tuple(x.clone() for x in result) if isinstance(result, tuple) else result.clone()
+
+
+class _CopiedGradients(torch.autograd.Function):
+    """The same tensors, whose gradients are copied."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        return tuple(x.view_as(x) for x in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        return tuple(None if g is None else g.clone() for g in gradients)
+
+
+def _on_gpu(args: tuple[Any, ...]) -> bool:
+    return any(isinstance(a, torch.Tensor) and a.is_cuda for a in args)
 
 
 def compiled(run: Callable[..., Any]) -> CompiledRun:

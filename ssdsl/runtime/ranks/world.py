@@ -130,6 +130,7 @@ class World:
     call: GroupCall | AwaitedMessage | None = None  # what this rank waits for now
     last: GroupCall | None = None  # the last collective that it started: a GPU may still run it
     runs: list[Any] = field(default_factory=list)  # the compiled runs of its programs (kernels/compiled.py)
+    mode: str = "default"  # in which torch compiles them
     compiling: str = ""  # which of them torch compiles now
     tracer: Tracer | None = None  # set in a step that is followed: a clock, or a search for NaN
     _joined: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)  # groups that all ranks have made

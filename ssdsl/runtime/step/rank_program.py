@@ -93,6 +93,8 @@ class RankProgram:
         given = {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
         given |= {name: torch.tensor([seed, step], device=self.device) for name in self.table.seed}
         self.complete_gradients()
+        if any(run.replays for run in self.world.runs):  # nothing is read that CUDA graphs have left in earlier steps
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         try:
             with torch.no_grad():
                 prepared = self.code.prepare(self.constants | given, self.device)

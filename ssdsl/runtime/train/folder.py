@@ -1,6 +1,7 @@
 """The engine of a compiled folder: `from build.megatron import engine`."""
 
 from pathlib import Path
+from typing import Any
 
 from .engine import Engine
 from .programs import InFolder
@@ -8,11 +9,19 @@ from .session import begin
 
 
 def engine_in(
-    folder: Path, *, device: str | None = None, backend: str | None = None, seed: int = 0, timeout: float = 600.0
+    folder: Path,
+    *,
+    device: str | None = None,
+    backend: str | None = None,
+    seed: int = 0,
+    timeout: float = 600.0,
+    kernel_mode: str = "default",
 ) -> Engine:
     """The engine of the program in a folder, on this rank; called by every rank that torchrun started.
 
     `device` is by default "cuda" where there is a GPU, else "cpu"; `backend` is "nccl" or "gloo". `seed` seeds the
-    random numbers of training. A rank waits at most `timeout` seconds for others. Raises EngineError on all ranks.
+    random numbers of training. A rank waits at most `timeout` seconds for others. `kernel_mode` is torch.compile's, if
+    kernels are compiled. Raises EngineError on all ranks.
     """
-    return begin(lambda world: InFolder(folder), device=device, backend=backend, seed=seed, timeout=timeout)
+    how: dict[str, Any] = {"device": device, "backend": backend, "seed": seed, "timeout": timeout}
+    return begin(lambda world: InFolder(folder), mode=kernel_mode, **how)

@@ -10,6 +10,8 @@ import torch
 from torch._inductor.exc import InvalidCxxCompiler
 
 from ssdsl.cli.training import check_kernels
+from ssdsl.ir.program import Kernels
+from ssdsl.kernel_choice import EAGER, KernelChoice, WrongKernels, kernel_choice
 from ssdsl.runtime.kernels import compiled as kernels
 from ssdsl.runtime.kernels.compiled import MANY, CompiledRun, _kind, compiled
 from ssdsl.runtime.random.counter_rng import GENERATORS, Generator, step_keys
@@ -156,9 +158,61 @@ def test_without_a_compiler_the_command_says_so(monkeypatch: pytest.MonkeyPatch)
         raise InvalidCxxCompiler
 
     monkeypatch.setattr(kernels, "get_cpp_compiler", missing)
-    check_kernels("compiled", "cpu")  # what tests compile with needs none
+    check_kernels(KernelChoice("compiled"), "cpu")  # what tests compile with needs none
     monkeypatch.setattr(kernels, "BACKEND", "inductor")
-    check_kernels("eager", "cpu")
+    check_kernels(EAGER, "cpu")
     with pytest.raises(PlanError) as error:
-        check_kernels("compiled", "cpu")
+        check_kernels(KernelChoice("compiled"), "cpu")
     assert "CXX" in "\n".join(map(render, error.value.diagnostics))
+
+
+# -- torch's modes -----------------------------------------------------------------------------------------------------
+
+
+class Replayed(torch.autograd.Function):
+    """As a CUDA graph: each call writes its result, and its gradient, to the same memory."""
+
+    result, gradient = torch.zeros(3), torch.zeros(3)
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x.clone())
+        return Replayed.result.copy_(x * x).detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        return Replayed.gradient.copy_(2 * x * gradient).detach()
+
+
+def test_what_leaves_a_graph_is_copied() -> None:
+    """Two micro-batches are in flight, and the gradients of both are kept."""
+    first, second = (torch.full((3,), x, requires_grad=True) for x in (1.0, 2.0))
+    results = [kernels.called_apart(Replayed.apply, (x,)) for x in (first, second)]
+    assert [r.tolist() for r in results] == [[1.0] * 3, [4.0] * 3]
+    for result in results:
+        result.sum().backward()
+    assert first.grad is not None and second.grad is not None
+    assert (first.grad.tolist(), second.grad.tolist()) == ([2.0] * 3, [4.0] * 3)
+
+
+def test_the_mode_of_a_compiled_module() -> None:
+    for mode in kernels.modes():
+        module = torch.nn.Linear(2, 2)
+        module.compile(mode=mode)
+        assert kernels.mode_of(module._compiled_call_impl.get_compiler_config()) == mode  # type: ignore[union-attr]
+    assert kernels.mode_of(torch.compile(module, options={"max_autotune": True}).get_compiler_config()) == "default"
+    assert kernels.mode_of(torch.compile(module, backend="aot_eager").get_compiler_config()) == "default"
+
+
+def test_the_words_of_kernels() -> None:
+    chosen = kernel_choice("compiled:reduce-overhead")
+    assert (chosen.kernels, chosen.mode, str(chosen)) == (
+        Kernels.COMPILED,
+        "reduce-overhead",
+        "compiled:reduce-overhead",
+    )
+    assert kernels.uses_graphs(chosen.mode) and "has no effect on a CPU" in kernels.without_graphs(chosen.mode)
+    for word in ("fast", "eager:max-autotune", "compiled:fast", "compiled:"):
+        with pytest.raises(WrongKernels):
+            kernel_choice(word)
