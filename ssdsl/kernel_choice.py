@@ -1,4 +1,5 @@
-"""The kernels that a user asks for in one word: `eager`, `compiled`, or `compiled:max-autotune` with a mode of torch.
+"""The kernels that a user asks for in one word: `eager`, `compiled`, `compiled:max-autotune` with a mode of torch, or,
+in simulations, `fused`.
 
 A mode says how torch.compile makes kernels, never what they compute. So no program knows of it: it is told to the ranks
 that run one.
@@ -42,6 +43,15 @@ class KernelChoice(Record):
 EAGER = KernelChoice("eager")
 
 
+def runnable(chosen: KernelChoice) -> KernelChoice:
+    """The kernels, if programs can have them. Raises WrongKernels."""
+    if chosen.word == "fused":
+        raise WrongKernels(
+            "kernels `fused` are another framework's, and are simulated only", "give 'eager' or 'compiled'"
+        )
+    return chosen
+
+
 def kernel_choice(asked: str | KernelChoice) -> KernelChoice:
     """The kernels that are asked for. Raises WrongKernels. Loads torch only where a mode is asked for.
 
@@ -52,7 +62,9 @@ def kernel_choice(asked: str | KernelChoice) -> KernelChoice:
 
     word, colon, mode = str(asked).partition(":")
     if word not in (kernels.value for kernels in Kernels):
-        raise WrongKernels(f"there are no kernels `{word}`", "they are 'eager' or 'compiled'")
+        raise WrongKernels(
+            f"there are no kernels `{word}`", "they are 'eager' or 'compiled', and 'fused' in simulations"
+        )
     if not colon:
         return KernelChoice(word)
     if word != Kernels.COMPILED.value:

@@ -14,10 +14,10 @@ BATCH, SEQ, VOCAB = 1024, 1024, 51200
 
 def figure_7() -> Iterator[Row]:
     """PFLOP/s of all devices, as Alpa counts them: forward twice, backward once."""
-    three = step(str(PLANS / "alpa_2_6b.ssp"), "alpa_2_6b", "p3x8,fuse=true", {"M": 128})
+    three = step(str(PLANS / "alpa_2_6b.ssp"), "alpa_2_6b", "p3x8", {"M": 128})
     yield Row("2.6b on 8, stages of 2, 2, 4", 0.47, _pflops(32, 2560, three.step_s), "PFLOP/s", calibrates=True)
     sizes = {"S": 4, "D": 2, "T": 4, "V": 1, "M": 128, "P": 0, "R": 1}
-    four = step("gpt_megatron", "alpa_15b", "p3x32,fuse=true", sizes)
+    four = step("gpt_megatron", "alpa_15b", "p3x32", sizes)
     yield Row("15b on 32, stages of (2, 4)", 1.89, _pflops(48, 5120, four.step_s), "PFLOP/s", calibrates=True)
 
 

@@ -30,7 +30,7 @@ class Run:
         parameters = 12 * self.layers * self.hidden**2 + VOCAB * self.hidden
         each = 6 * parameters + 12 * self.layers * self.hidden * self.seq
         tokens = self.b * self.seq * micro_batches
-        return tokens * each / step(PLAN, self.model, f"a100x{GPUS},fuse=true", sizes).step_s / 1e12
+        return tokens * each / step(PLAN, self.model, f"a100x{GPUS}", sizes).step_s / 1e12
 
 
 TABLE_1 = (

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from bench.foresight.row import Row
 from bench.foresight.step import compiled
 from ssdsl.analyse.program_index import ProgramIndex
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import Kernels, Program
+from ssdsl.record import replace
 from ssdsl.simulate.memory.activations import Activations
 from ssdsl.simulate.price.fusion import Fusion
 
@@ -17,7 +18,7 @@ S, B, H, A, T = 2048, 4, 6144, 64, 8
 SB = S * B
 SBH = SB * H
 SCORES = 5 * A * S / H  # 5as/h: softmax 2, what dropout gives 2, its mask 1
-CLUSTER = "a100x8,fuse=true"
+CLUSTER = "a100x8"
 
 RUNS = (  # tensor parallelism, sequence parallelism, recomputation, and bytes in units of sbh
     ("no parallelism", 1, 0, 0, 34 + SCORES),
@@ -42,5 +43,5 @@ MODELS = ("layers_3", "layers_2")
 
 
 def _kept(program: Program) -> int:
-    says = Activations(facts := ProgramIndex(program, fuses=True), Fusion(facts))
+    says = Activations(facts := ProgramIndex(replace(program, kernels=Kernels.FUSED)), Fusion(facts))
     return sum(says.of(f).size_bytes for f in program.functions)

@@ -38,7 +38,7 @@ class Run:
         """Seconds of a step."""
         d = self.gpus // (self.t * self.p)
         sizes = {"D": d, "T": self.t, "S": self.p, "V": self.v, "M": self.batch // d // self.b}
-        cluster = f"a100x{max(self.gpus, 8)},fuse=true"
+        cluster = f"a100x{max(self.gpus, 8)}"
         return step(PLAN, self.model, cluster, sizes | {"P": sequence, "R": recompute}, overlap=stack).step_s
 
     def tflops(self, step_s: float) -> float:

@@ -8,6 +8,7 @@ from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.device import Overlap
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_plan
+from ssdsl.ir.program import Kernels
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
@@ -28,8 +29,8 @@ def step(
     state: StatePrecision = MIXED,
     overlap: Overlap | None = None,
 ) -> Report:
-    """What `ssdsl simulate PLAN --model bench/foresight/models.py:MODEL --cluster CLUSTER` says, with `overlap` in
-    the cluster's file. The published numbers are of frameworks with fused kernels: their clusters say `fuse=true`."""
+    """What `ssdsl simulate PLAN --model bench/foresight/models.py:MODEL --cluster CLUSTER --kernels fused` says, with
+    `overlap` in the cluster's file. The published numbers are of frameworks with fused kernels."""
     found, machine = compiled(plan, model, cluster, tuple(params.items())), load_cluster(cluster)
     stack = replace(machine, overlap=overlap or machine.overlap)
     return simulate(found.program, found.source, stack, state=state)
@@ -37,7 +38,7 @@ def step(
 
 @cache
 def compiled(plan: str, model: str, cluster: str, params: tuple[tuple[str, int], ...]) -> Compiled:
-    return compile_plan(plan_path(plan), graph(model), dict(params), load_cluster(cluster))
+    return compile_plan(plan_path(plan), graph(model), dict(params), load_cluster(cluster), Kernels.FUSED)
 
 
 @cache

@@ -30,7 +30,7 @@ class Run:
     def peak_bytes(self, schedule: str) -> int:
         """Of the fullest device."""
         params = {"S": self.p, "K": self.k, "M": self.micro_batches, "H": SCHEDULES[schedule]}
-        return max(d.peak_bytes for d in step(PLAN, self.model, f"a100x{self.p},fuse=true", params).devices)
+        return max(d.peak_bytes for d in step(PLAN, self.model, f"a100x{self.p}", params).devices)
 
 
 TABLE_4 = (  # and the GB with 1F1B and with ZB-2p

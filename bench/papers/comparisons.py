@@ -55,7 +55,7 @@ class Comparison:
     sketches: tuple[str, ...]
     small: str
     drawn: tuple[str, Settings] | None = None
-    cluster: str = "v100x32,fuse=true"  # the kernels of the papers' frameworks are fused
+    cluster: str = "v100x32"
 
 
 # -- ways to lay out devices ------------------------------------------------------------------------------------------

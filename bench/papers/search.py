@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from bench.papers.comparisons import Comparison, Settings, Strategy
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_plan
+from ssdsl.ir.program import Kernels
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.graph import Graph
 from ssdsl.simulate.report import Report
@@ -15,6 +16,7 @@ from ssdsl.sketch.texts import read_texts
 from ssdsl.text.diagnostic import PlanError
 
 Say = Callable[[str], None]
+KERNELS = Kernels.FUSED  # those of the papers' frameworks
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def _try(plan: str, settings: Settings, graph: Graph, cluster: str) -> Tried | N
 def searched(sketches: Sequence[str], on: str, graph: Graph, devices: int, say: Say) -> Found | None:
     """What `ssdsl search` finds for sketches on exactly so many devices; `tried` are the plans that it simulated."""
     cluster, wanted = load_cluster(on), range(devices, devices + 1)
-    work = search_of(graph, cluster, read_texts(sketches, None), wanted, {})
+    work = search_of(graph, cluster, read_texts(sketches, None), wanted, {}, kernels=KERNELS)
     *_, last = work.results()
     found = work.proved(last, 1)
     if found.best is None:
@@ -109,5 +111,5 @@ def _tried(settings: Settings, report: Report) -> Tried:
 def simulated(plan: str, settings: Settings, graph: Graph, on: str) -> Report:
     """A step of a shipped plan on a cluster; raises PlanError."""
     cluster = load_cluster(on)
-    compiled = compile_plan(plan_path(plan), graph, settings, cluster)
+    compiled = compile_plan(plan_path(plan), graph, settings, cluster, KERNELS)
     return simulate(compiled.program, compiled.source, cluster)

@@ -86,7 +86,7 @@ SYSTEMS = (
         ("sketch_stages",),
         "gpt:tiny",
         ("gpt:2.6b,seq=1024,batch=64,dtype=fp16,attention=eager", {"D": 8, "S": 3, "T": 1, "M": 8}),
-        "p3x64,fuse=true",
+        "p3x64",
     ),
     Comparison(
         "alpa_moe",
@@ -101,7 +101,7 @@ SYSTEMS = (
         ("alpa_moe",),
         "moe_gpt:tiny",
         ("moe_gpt:27b,dtype=fp16,batch=64", {"D": 1, "E": 4, "S": 8, "M": 16, "R": 1}),
-        "p3x32,fuse=true",
+        "p3x32",
     ),
     Comparison(
         "alpa_wide_resnet",
@@ -115,7 +115,7 @@ SYSTEMS = (
         ("sketch_stages",),
         "wide_resnet:tiny,statistics=4",
         ("wide_resnet:4b,batch=512,statistics=64", {"W": 4, "T": 4, "M": 8}),
-        "p3x16,fuse=true",
+        "p3x16",
     ),
     Comparison(
         "galvatron_bert",
@@ -128,7 +128,7 @@ SYSTEMS = (
         ),
         ("galvatron_bert", "sketch_stages"),
         "bert:tiny,layers=4",
-        cluster="bench/papers/rtxtitan_8gb.toml,fuse=true",
+        cluster="bench/papers/rtxtitan_8gb.toml",
     ),
     Comparison(
         "rannc_resnet",
@@ -157,7 +157,7 @@ SYSTEMS = (
         ("cross_mesh_gpt", "sketch_stages"),
         "gpt:tiny",
         ("gpt:2.6b,seq=1024,batch=64,dtype=fp16,attention=eager", {"D": 2, "T": 2, "S": 2, "M": 8, "E": 1}),
-        "p38x8,fuse=true",
+        "p38x8",
     ),
     Comparison(
         "cross_mesh_u_transformer",
@@ -172,7 +172,7 @@ SYSTEMS = (
         ("cross_mesh_u_transformer", "sketch_stages"),
         "u_transformer:tiny",
         ("u_transformer:1b,dtype=fp16,batch=128", {"D": 4, "T": 1, "M": 8, "E": 1}),
-        "p38x8,fuse=true",
+        "p38x8",
     ),
     *(
         Comparison(
@@ -182,7 +182,7 @@ SYSTEMS = (
             tuple(_published(f"k = {k}", "splitbrain", {32: {"N": 32, "G": k}}) for k in (32, 16, 8, 4, 2, 1)),
             ("splitbrain",),
             "vgg:tiny",
-            cluster="v100x32,fuse=true",
+            cluster="v100x32",
         )
         for name, model in (("vgg_11", "vgg:11-cifar"), ("vgg_16", "vgg:16-cifar"))
     ),
@@ -198,7 +198,7 @@ SYSTEMS = (
         ),
         ("spatial_cosmoflow",),
         "cosmoflow:tiny",
-        cluster="lassenx2048,fuse=true",
+        cluster="lassenx2048",
     ),
     Comparison(
         "ga_planes_points",
@@ -211,7 +211,7 @@ SYSTEMS = (
         ),
         ("ga_planes_points", "ga_planes_volume"),
         "ga_planes:tiny",
-        cluster="v100x8,fuse=true",
+        cluster="v100x8",
     ),
     *(
         Comparison(
@@ -225,7 +225,7 @@ SYSTEMS = (
             ),
             ("ga_planes_points", "ga_planes_volume"),
             "ga_planes:tiny",
-            cluster="v100x8,fuse=true",
+            cluster="v100x8",
         )
         for name, model, points in (
             ("volume", "ga_planes:3.2m", 4096),
@@ -242,7 +242,7 @@ SYSTEMS = (
         ),
         ("argus_codebook",),
         "argus:tiny",
-        cluster="a100x8,fuse=true",
+        cluster="a100x8",
     ),
     Comparison(
         "argus_pipeline",
@@ -256,7 +256,7 @@ SYSTEMS = (
         ("argus_pipeline",),
         "argus:tiny-prior",
         ("argus:prior,dtype=bf16", {"D": 8, "T": 1, "S": 8, "M": 16}),
-        "a100x64,fuse=true",
+        "a100x64",
     ),
 )
 ALL = (*COMPARISONS, *SYSTEMS)

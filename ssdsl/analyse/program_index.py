@@ -18,24 +18,16 @@ from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.model.memory.storage import Storage
 
 
-def fuses_on(program: Program, cluster: Cluster) -> bool:
-    """Whether runs of operators are one kernel: torch.compile makes them, or the stack that a cluster stands for has
-    them."""
-    return cluster.fuses or program.kernels is Kernels.COMPILED
-
-
 @dataclass(slots=True)
 class ProgramIndex:
     """An index of a program, and options of the simulation. `places` are the storages of values; `weights` the values
     that follow from weights alone; `stored` those that lie in the memory of a weight, a buffer or a constant.
 
-    `fuses`: runs of operators are one kernel (`simulate/price/fusion.py`). `fuses_attention`: attention is one kernel,
-    even if other operators are not. `overlaps_products`: the backward of matrix products computes while their
-    collectives run. `state` says what training keeps of each weight. `of_kinds` remembers what is equal for sections of
-    one kind."""
+    `fuses_attention`: attention is one kernel, even if other operators are not. `overlaps_products`: the backward of
+    matrix products computes while their collectives run. `state` says what training keeps of each weight. `of_kinds`
+    remembers what is equal for sections of one kind."""
 
     program: Program
-    fuses: bool = False
     state: StatePrecision = MIXED
     fuses_attention: bool = False
     overlaps_products: bool = False
@@ -51,7 +43,12 @@ class ProgramIndex:
     @classmethod
     def on(cls, program: Program, cluster: Cluster, state: StatePrecision = MIXED) -> "ProgramIndex":
         """The index for devices of a cluster. On GPUs attention is one kernel in PyTorch, too."""
-        return cls(program, fuses_on(program, cluster), state, not cluster.shares_cores, cluster.overlap.products)
+        return cls(program, state, not cluster.shares_cores, cluster.overlap.products)
+
+    @property
+    def fuses(self) -> bool:
+        """Whether runs of operators are one kernel (`simulate/price/fusion.py`)."""
+        return self.program.kernels is not Kernels.EAGER
 
     def __post_init__(self) -> None:
         self.fuses_attention |= self.fuses

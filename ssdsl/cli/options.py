@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ssdsl.cli.terminal import diagnostics_as_json
-from ssdsl.kernel_choice import KernelChoice, WrongKernels, kernel_choice
+from ssdsl.kernel_choice import KernelChoice, WrongKernels, kernel_choice, runnable
 from ssdsl.lang.shipped import shipped_plans
 
 
@@ -106,24 +106,32 @@ Meta = Annotated[
 Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed for weights, batches and dropout.")]
 
 
-def _kernels(text: str | KernelChoice) -> KernelChoice:
+def _kernels(text: str | KernelChoice, *, run: bool) -> KernelChoice:
     try:
-        return kernel_choice(text)
+        return runnable(kernel_choice(text)) if run else kernel_choice(text)
     except WrongKernels as error:
         raise typer.BadParameter(str(error), param_hint="'--kernels'") from None
 
 
-Kernels = Annotated[
-    KernelChoice,
-    typer.Option(
+def check_runnable(kernels: KernelChoice) -> None:
+    """Raises typer.BadParameter for kernels that are simulated only."""
+    _kernels(kernels, run=True)
+
+
+def _kernels_option(run: bool) -> Any:
+    words = ["eager", "compiled", *([] if run else ["fused"])]
+    return typer.Option(
         "--kernels",
-        parser=_kernels,
-        metavar="eager|compiled[:MODE]",
+        parser=functools.partial(_kernels, run=run),
+        metavar="|".join(words).replace("compiled", "compiled[:MODE]"),
         help="Each operator as a kernel of its own, or kernels that torch.compile makes, perhaps in a mode of torch's, "
-        "as compiled:max-autotune.",
-        autocompletion=lambda: ["eager", "compiled"],
-    ),
-]
+        f"as compiled:max-autotune{'' if run else ', or fused by hand, as in Megatron-LM'}.",
+        autocompletion=lambda: words,
+    )
+
+
+Kernels = Annotated[KernelChoice, _kernels_option(run=True)]  # of a program that runs
+SimulatedKernels = Annotated[KernelChoice, _kernels_option(run=False)]
 WithGenerator = Annotated[
     Literal["hash", "philox"],
     typer.Option("--generator", help="The generator of random numbers: a fast hash, or Philox4x32-10."),

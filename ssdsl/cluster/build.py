@@ -25,7 +25,7 @@ def build(name: str, found: dict[str, Any], places: Places) -> Cluster:
         raise PlanError(*wrong)
     groups = tuple(_group(table, devices) for table in found["nodes"])
     levels = _levels(found.get("levels", []), sum(group.size for group in groups))
-    stack = found.get("shares_cores", False), found.get("fuse", False), Overlap(**found.get("overlap", {}))
+    stack = found.get("shares_cores", False), Overlap(**found.get("overlap", {}))
     error = StepError(**found["error"]) if "error" in found else None
     cluster = Cluster(name, found["about"], groups, levels, *stack, error, found.get("routes", True))
     if wrong := list(_misfits(cluster, found, places)):

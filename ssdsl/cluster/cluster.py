@@ -93,11 +93,9 @@ class Cluster:
     """Groups of nodes; `levels` join groups, up to the whole; their sizes count devices from rank 0.
 
     With `shares_cores` the devices are cores of one machine, and ranks are processes on them: any number of ranks runs,
-    and more ranks than cores share them. With `fuses`, runs of operators are one kernel (`simulate/price/fusion.py`),
-    as in frameworks with kernels of their own; without it each operator is one, as in programs of `ssdsl run`.
-    With `routes`, values go to other devices in layouts for which slow links carry each element once, and copies of
-    weights share a reduction; else values go as they lie, and each copy reduces all. `overlap` says what runs at the
-    same time, `error` how wrong simulated steps are, if that is known.
+    and more ranks than cores share them. With `routes`, values go to other devices in layouts for which slow links
+    carry each element once, and copies of weights share a reduction; else values go as they lie, and each copy reduces
+    all. `overlap` says what runs at the same time, `error` how wrong simulated steps are, if that is known.
 
     Clusters compare and hash by value; `link` and `ring` cache the levels that ranks span.
     """
@@ -107,7 +105,6 @@ class Cluster:
     groups: tuple[NodeGroup, ...]
     levels: tuple[Level, ...] = ()
     shares_cores: bool = False
-    fuses: bool = False
     overlap: Overlap = field(default_factory=Overlap)
     error: StepError | None = None
     routes: bool = True

@@ -26,13 +26,13 @@ POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 def load_cluster(spec: str) -> Cluster:
     """The cluster of a name or path; `a100x64` has 64 of the devices of `a100x1024`.
 
-    After the name, flags of its file may be set, with a comma before each: `h200x8,fuse=true`. Raises PlanError with
+    After the name, flags of its file may be set, with a comma before each: `h200x8,routes=false`. Raises PlanError with
     all mistakes.
     """
     name, *flags = spec.split(",")
     path = cluster_file(name)
     found, places = _checked(read_cluster_file(path, name), FILE)
-    set_, _ = _checked(Source("--cluster", "\n".join(flags)), FLAGS)  # `fuse=true` is a line of TOML
+    set_, _ = _checked(Source("--cluster", "\n".join(flags)), FLAGS)  # `routes=false` is a line of TOML
     cluster = build(path.stem, found | set_, places)
     if path.stem != name and (sized := SIZED.fullmatch(name)):
         cluster = _of_size(cluster, name, int(sized[2]))

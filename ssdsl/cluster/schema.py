@@ -107,7 +107,6 @@ FILE = TableSchema(
         "about": Key(TEXT, '"two nodes of 8 A100"'),
         "source": SOURCE,
         "shares_cores": Key(FLAG, "true", required=False),
-        "fuse": Key(FLAG, "true", required=False),
         "routes": Key(FLAG, "false", required=False),
         "overlap": Key(OVERLAP, "{ sends = false }", required=False),
         "error": Key(ERROR, '{ step = 0.08, source = "..." }', required=False),
@@ -116,6 +115,7 @@ FILE = TableSchema(
         "levels": Key(TableSchema(LINK), "[[levels]]", required=False, many=True),
     }
 )
+MOVED = {"fuse": "the command says what is fused: `--kernels compiled`, or, as in Megatron-LM, `--kernels fused`"}
 FLAGS = TableSchema({name: key for name, key in FILE.keys.items() if key.value is FLAG})
 
 
@@ -131,7 +131,7 @@ class Check(Record):
         unknown = [name for name in found if name not in table.keys]
         meant = {known for name in unknown for known in nearest(name, table.keys)[:1]}
         for name in unknown:
-            suggestion = suggest(name, table.keys)
+            suggestion = MOVED.get(name) or suggest(name, table.keys)
             yield UnknownKey(self.places.key((*path, name)), suggestion, shown(path), name, listed(table.keys, 12))
         for name, key in table.keys.items():
             if name in found:

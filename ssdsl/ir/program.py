@@ -145,11 +145,13 @@ class Role(Record):
 
 
 class Kernels(Enum):
-    """How operators run between communication: one kernel each, or in kernels that torch.compile makes of runs of
-    them."""
+    """How operators run between communication: one kernel each; in kernels that torch.compile makes of runs of them; or
+    in kernels that a framework such as Megatron-LM has of its own, also across communication, which are simulated
+    only."""
 
     EAGER = "eager"
     COMPILED = "compiled"
+    FUSED = "fused"
 
 
 class Members(dict[Submesh, tuple[int, ...]]):

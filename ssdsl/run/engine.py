@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ssdsl.ir.program import Kernels
-from ssdsl.kernel_choice import DEFAULT, KernelChoice, WrongKernels, kernel_choice
+from ssdsl.kernel_choice import DEFAULT, KernelChoice, WrongKernels, kernel_choice, runnable
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.errors import NotCompiled
 from ssdsl.model.load.from_module import Inputs, model_of
@@ -97,7 +97,9 @@ def _chosen(kernels: str | None, compiles: Callable[[], Any] | None) -> KernelCh
     """The kernels that are asked for, or those of the module. Raises EngineError for a word that names none, and where
     torch cannot compile."""
     try:
-        chosen = kernel_choice(kernels if kernels is not None else "compiled" if compiles is not None else "eager")
+        chosen = runnable(
+            kernel_choice(kernels if kernels is not None else "compiled" if compiles is not None else "eager")
+        )
     except WrongKernels as error:
         raise EngineError(error.reason, error.change) from None
     if chosen.kernels is Kernels.COMPILED:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ssdsl.ir.program import Kernels
 from ssdsl.record import Record
 from ssdsl.simulate.timeline import Timeline
 
@@ -58,7 +59,7 @@ class Report:
     the largest `compute_s + communication_s` of a device. `model_flops` counts the products of a step once,
     without recomputed or repeated work (`model/products.py`); `mfu` is the time that they take at the devices' peak, as
     a share of the step. `size` is the number of devices that the plan takes, those that run nothing among them.
-    `fuses`: runs of operators are one kernel, as with `--kernels compiled`.
+    `kernels` says how operators run.
     """
 
     title: str
@@ -71,7 +72,7 @@ class Report:
     mfu: float | None
     traffic: tuple[Traffic, ...]
     size: int
-    fuses: bool
+    kernels: Kernels
     draw: Callable[[], Timeline] = field(compare=False, repr=False)
 
     @property

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from ssdsl.analyse.program_index import ProgramIndex, fuses_on
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
@@ -108,7 +108,7 @@ def report(step: SimulatedStep, program: Program, source: Source) -> Report:
         _mfu(program, cluster, flops, step_s),
         tuple(_traffic(program, trace, cluster)),
         program.plan.devices,
-        fuses_on(program, cluster),
+        program.kernels,
         lambda: replace(draw(program, source, cluster, trace, ends, step.memory), bubble=bubble),
     )
 

@@ -11,6 +11,7 @@ from ssdsl.cluster.link import Link
 from ssdsl.cluster.load import known_clusters, load_cluster
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
 
 SIZES = {
     "a100x1024": 1024,
@@ -68,13 +69,15 @@ def test_any_number_of_known_devices() -> None:
 
 
 def test_flags_behind_commas() -> None:
-    fused = load_cluster("h200x4,fuse=true,routes=false")
-    assert (fused.name, fused.size, fused.fuses, fused.routes) == ("h200x4,fuse=true,routes=false", 4, True, False)
-    assert not load_cluster("h200x4").fuses  # as programs of `ssdsl run`
-    for name, code in (("h200x8,fuze=true", "E0604"), ("h200x8,fuse=1", "E0606"), ("h200x8,fuse", "E0603")):
+    plain = load_cluster("h200x4,routes=false")
+    assert (plain.name, plain.size, plain.routes) == ("h200x4,routes=false", 4, False)
+    for name, code in (("h200x8,rotes=true", "E0604"), ("h200x8,routes=1", "E0606"), ("h200x8,routes", "E0603")):
         with pytest.raises(PlanError) as raised:
             load_cluster(name)
         assert [d.code for d in raised.value.diagnostics] == [code]
+    with pytest.raises(PlanError, match="E0604") as raised:
+        load_cluster("h200x8,fuse=true")  # once a key of clusters
+    assert "--kernels fused" in render(raised.value.diagnostics[0])
 
 
 def test_an_adapter_is_shared_by_those_that_send() -> None:

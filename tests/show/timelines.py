@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from ssdsl.ir.program import Kernels
 from ssdsl.record import replace
 from ssdsl.simulate.report import DeviceReport, Report, Traffic
 from ssdsl.simulate.timeline import Event, EventKind, Memory, Stream, Timeline, TimelineRow, TransferArrow
@@ -60,7 +61,7 @@ def report_of(timeline: Timeline, size: int = 2_000_000_000) -> Report:
     traffic = (Traffic("nvlink", "all_reduce", 96, size), Traffic("network", "send", 14, 7 * SENT_BYTES))
     step = timeline.step_s
     figures = step, bubble, 3 * 10**15, 0.41, traffic, sum(len(d.ranks) for d in devices)
-    return Report(timeline.title, timeline.plan, "h100x1024", devices, *figures, False, lambda: timeline)
+    return Report(timeline.title, timeline.plan, "h100x1024", devices, *figures, Kernels.EAGER, lambda: timeline)
 
 
 def _alternating(warm_up: int, micro_batches: int, backward: Callable[[int], Queue]) -> Queue:

@@ -11,6 +11,7 @@ from ssdsl.compile import compile_plan
 from ssdsl.ir.program import Kernels, Program
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
+from ssdsl.record import replace
 from ssdsl.simulate.memory.activations import Activations
 from ssdsl.simulate.price.costs import Costs
 from ssdsl.simulate.price.fusion import Fusion
@@ -67,7 +68,7 @@ def step(found: Compiled, costs: Costs | Times | None = None, cluster: str | Clu
 
 def activations(program: Program, *, fuses: bool = False) -> Activations:
     """What the functions of a program keep, by default as eager PyTorch does."""
-    facts = ProgramIndex(program, fuses)
+    facts = ProgramIndex(replace(program, kernels=Kernels.FUSED) if fuses else program)
     return Activations(facts, Fusion(facts))
 
 

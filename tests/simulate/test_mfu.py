@@ -27,7 +27,7 @@ from tests.simulate.test_clusters import without_latency
 
 ONE = "mesh gpus(dp = 1)\nassign model to gpus\n"
 FROZEN = ("lora", "first frozen", "middle frozen", "queries alone", "values alone", "einsums", "convolutions")
-CLUSTERS = ("h200x8", "a100x8,fuse=true", "v100x8", "two_sites", "laptop", "p3x64", "rtxtitanx8")
+CLUSTERS = ("h200x8", "a100x8", "v100x8", "two_sites", "laptop", "p3x64", "rtxtitanx8")
 PLANS: list[tuple[str, str, Mapping[str, int]]] = [
     ("gpt:tiny,layers=4", "data_parallel", {"D": 4}),
     ("gpt:tiny,layers=4", "megatron", {"S": 2, "T": 2, "M": 4, "R": 1}),

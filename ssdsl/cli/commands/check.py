@@ -28,7 +28,7 @@ def check(
     set_: options.Set,
     cluster: Cluster = None,
     precision: options.WithPrecision = None,
-    kernels: options.Kernels = EAGER,
+    kernels: options.SimulatedKernels = EAGER,
     meta: options.Meta = False,
     json: options.Json = False,
 ) -> None:

@@ -37,7 +37,7 @@ def diff(
     after: After = None,
     cluster: options.Cluster = "laptop",
     precision: options.WithPrecision = None,
-    kernels: options.Kernels = EAGER,
+    kernels: options.SimulatedKernels = EAGER,
     master_weights: options.Masters = True,
     fp32_grads: options.Fp32Grads = False,
     meta: options.Meta = False,

@@ -27,7 +27,7 @@ def repl(
     plan: options.Plan = "",
     cluster: options.Cluster = "laptop",
     costs: options.Costs = None,
-    kernels: options.Kernels = EAGER,
+    kernels: options.SimulatedKernels = EAGER,
     meta: options.Meta = False,
 ) -> None:
     """Write a plan line by line: each statement says what it did. `:help` lists the commands.

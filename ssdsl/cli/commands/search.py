@@ -79,7 +79,7 @@ def search(
     compile_: Compile = None,
     html: Html = None,
     precision: options.WithPrecision = None,
-    kernels: options.Kernels = EAGER,
+    kernels: options.SimulatedKernels = EAGER,
     master_weights: options.Masters = True,
     fp32_grads: options.Fp32Grads = False,
     meta: options.Meta = False,
@@ -96,6 +96,7 @@ def search(
     check_file(html, FileMark.PAGE)
     if compile_ is not None:
         check_program_folder(Path(compile_))
+        options.check_runnable(kernels)
     on = chosen_cluster(cluster)
     wanted = _range(devices, on)
     texts = read_texts(plans or (), baseline)

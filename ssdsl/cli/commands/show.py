@@ -91,7 +91,7 @@ def show(
     transfers: Transfers = False,
     role: Role = None,
     precision: options.WithPrecision = None,
-    kernels: options.Kernels = EAGER,
+    kernels: options.SimulatedKernels = EAGER,
     master_weights: options.Masters = True,
     fp32_grads: options.Fp32Grads = False,
     meta: options.Meta = False,

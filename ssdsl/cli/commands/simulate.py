@@ -32,7 +32,7 @@ def simulate(
     trace: Trace = None,
     html: Html = None,
     precision: options.WithPrecision = None,
-    kernels: options.Kernels = EAGER,
+    kernels: options.SimulatedKernels = EAGER,
     master_weights: options.Masters = True,
     fp32_grads: options.Fp32Grads = False,
     meta: options.Meta = False,

@@ -32,7 +32,7 @@ def compiled_runs(lowering: Assembled) -> Assembled:
         -   section
         +   section compiled 0..8
     """
-    if lowering.kernels is Kernels.EAGER:
+    if lowering.kernels is not Kernels.COMPILED:
         return lowering
     graph = lowering.graph
     return replace(lowering, functions=tuple(_with_runs(f, graph) for f in lowering.functions))

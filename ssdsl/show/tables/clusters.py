@@ -38,7 +38,6 @@ def clusters_view(clusters: Iterable[Cluster]) -> View:
     notes = (
         "a level joins so many devices; bandwidth is each device's share, one way",
         "ranks share the cores of `laptop`; `ssdsl clusters measure` measures yours",
-        "each operator is a kernel, as in `ssdsl run`; `h200x8,fuse=true` fuses, as Megatron-LM",
         "`ssdsl clusters show NAME` prints the file: a template for your --cluster FILE",
     )
     return View("clusters", CLUSTERS, rows, notes)
@@ -59,7 +58,6 @@ def cluster_json(cluster: Cluster) -> dict[str, Any]:
         "about": cluster.about,
         "devices": cluster.size,
         "shares_cores": cluster.shares_cores,
-        "fuse": cluster.fuses,
         "overlap": as_dict(cluster.overlap),
         "groups": [_group_json(group) for group in cluster.groups],
         "levels": [_level_json(level) for level in cluster.levels],

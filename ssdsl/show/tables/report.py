@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ssdsl.ir.program import Kernels
 from ssdsl.show.charts.gantt import alike, shortened
 from ssdsl.show.pattern import ranks
 from ssdsl.show.view import Column, ColumnKind, View
@@ -32,9 +33,10 @@ TRAFFIC = (
     Column("bytes", ColumnKind.BYTES),
     Column("of all bytes", ColumnKind.SHARE),
 )
-KERNELS = {  # by whether they are fused
-    False: "kernels: one for each operator, as in programs of `ssdsl run`",
-    True: "kernels: fused, as with `--kernels compiled`, or by hand in Megatron-LM (`fuse=true`)",
+KERNELS = {
+    Kernels.EAGER: "kernels: one for each operator, as in programs of `ssdsl run`",
+    Kernels.COMPILED: "kernels: those that torch.compile makes, as in programs of `ssdsl run --kernels compiled`",
+    Kernels.FUSED: "kernels: fused, as by hand in Megatron-LM, also across communication",
 }
 VERSION = 1  # of the keys of `report_json`
 LONGEST_ROLE = 19  # what 80 columns have room for
@@ -56,7 +58,7 @@ def summary_view(report: Report) -> View:
         max((s for d in report.devices if (s := d.capacity_share) is not None), default=None),
         report.size,
     )
-    return View(report.title, SUMMARY, (row,), (KERNELS[report.fuses],))
+    return View(report.title, SUMMARY, (row,), (KERNELS[report.kernels],))
 
 
 def devices_view(report: Report) -> View:
@@ -105,7 +107,7 @@ def report_json(report: Report) -> dict[str, Any]:
         "model_flops": report.model_flops,
         "mfu": report.mfu,
         "device_flops_per_s": report.flops_per_s,
-        "fuse": report.fuses,
+        "fuse": report.kernels is not Kernels.EAGER,
         "peak_bytes": report.peak_bytes,
         "fits": report.over_bytes == 0,
         "devices": [_device_json(d) for d in report.devices],

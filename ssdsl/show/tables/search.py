@@ -4,10 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ssdsl.cluster.cluster import Cluster
+from ssdsl.ir.program import Kernels
 from ssdsl.lang.suggest import counted
 from ssdsl.model.graph import Graph, Origin
 from ssdsl.show.charts.scatter import scatter
 from ssdsl.show.tables.open_params import listed
+from ssdsl.show.tables.report import KERNELS
 from ssdsl.show.view import Column, ColumnKind, View, seconds, size
 from ssdsl.sketch.reasons import notes, reason, spent
 from ssdsl.sketch.result import PlanChange, SearchResult, Tried
@@ -172,6 +174,8 @@ def _notes(found: SearchResult, cluster: Cluster) -> Iterator[str]:
     for tried in found.unproved:
         yield f"a bug of ssdsl, please report it: {tried.sketch.name} {tried.setting.words}: {tried.unproved}"
     if (best := found.best) is not None:
+        if best.report.kernels is not Kernels.EAGER:
+            yield KERNELS[best.report.kernels]
         yield _error_bar(found, best, cluster)
     for sketch in found.sketches:
         opened = "; ".join(f"{p.name} in {listed(p.tried)} ({p.why})" for p in sketch.open) or "nothing"

@@ -101,7 +101,7 @@ def costs_for(program: Program, found: CostsFile, command: str) -> Costs:
 
 def recording(program: Program, plan: str, file: str) -> str:
     """The command that records the times that a program needs into a file. `plan` are its words for `ssdsl profile`."""
-    kernels = "" if program.kernels is Kernels.EAGER else f" --kernels {program.kernels.value}"
+    kernels = " --kernels compiled" if program.kernels is Kernels.COMPILED else ""
     return f"ssdsl profile --model {program.graph.name} {plan}{kernels} --out {file}"
 
 

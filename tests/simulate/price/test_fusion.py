@@ -4,6 +4,7 @@ import pytest
 
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.analyse.state import StatePrecision
+from ssdsl.ir.program import Kernels
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
 from ssdsl.simulate.price.fusion import Fusion
@@ -18,7 +19,7 @@ A100 = cluster_of("a100x1024").device(0)
 def kernels(fuses: bool) -> list[str]:
     """The kernels of a layer, each by the kinds of its operators."""
     program = compiled("data_parallel", GPT, D=1).program
-    facts = ProgramIndex(program, fuses)
+    facts = ProgramIndex(replace(program, kernels=Kernels.FUSED if fuses else Kernels.EAGER))
     (function,) = program.functions
     found = zip(function.sections, Fusion(facts).launches(function), strict=True)
     (launches,) = (own for section, own in found if section.layer)
@@ -54,18 +55,19 @@ def test_on_gpus_attention_is_a_kernel_in_any_case() -> None:
     program = compiled("data_parallel", "gpt:tiny,layers=1", D=1).program
     (function,) = program.functions
 
-    def attention(cluster: str) -> ComputeTimes:
-        facts = ProgramIndex.on(program, cluster_of(cluster))
+    def attention(kernels: Kernels) -> ComputeTimes:
+        cluster = cluster_of("a100x1024")
+        facts = ProgramIndex.on(replace(program, kernels=kernels), cluster)
         op = next(op for op in function.operators() if facts.operators[op.operator].row.fused is not None)
-        return Computing(facts, Fusion(facts)).of_one(function, op, cluster_of(cluster).device(0))
+        return Computing(facts, Fusion(facts)).of_one(function, op, cluster.device(0))
 
-    assert attention("a100x1024,fuse=true") == attention("a100x1024")
+    assert attention(Kernels.FUSED) == attention(Kernels.EAGER)
 
 
 def test_what_a_kernel_writes_leaves_it() -> None:
     program = compiled("data_parallel", GPT, D=1).program
     (function,) = program.functions
-    for launches in Fusion(ProgramIndex(program, fuses=True)).launches(function):
+    for launches in Fusion(ProgramIndex(replace(program, kernels=Kernels.FUSED))).launches(function):
         for launch in launches:
             made = {v.name for op in launch.ops for v in op.results}
             assert not made & set(launch.reads)
@@ -88,7 +90,7 @@ def test_a_kernel_leaves_the_dtype_that_is_asked_for() -> None:
     """A softmax in single precision of scores in half: it keeps what it leaves."""
     program = compiled("data_parallel", "swin:tiny,dtype=fp16,attention=eager", D=1).program
     (function,) = program.functions
-    facts = ProgramIndex(program, fuses=True)
+    facts = ProgramIndex(replace(program, kernels=Kernels.FUSED))
     launches = [x for section in Fusion(facts).launches(function) for x in section]
     (kernel, *_) = (x for x in launches if any("softmax" in op.operator for op in x.ops))
     assert [facts.operators[op.operator].kind for op in kernel.ops] == ["mul", "add", "softmax", "_to_copy"]
@@ -101,8 +103,8 @@ def test_a_kernel_leaves_the_dtype_that_is_asked_for() -> None:
 
 def test_fusing_takes_less_time_and_memory() -> None:
     program = compiled("data_parallel", "gpt:350m,layers=2,batch=8,dtype=bf16,attention=eager", meta=True, D=1)
-    cluster = cluster_of("a100x1024")
-    fused, eager = (step(program, cluster=replace(cluster, fuses=f)).devices[0] for f in (True, False))
+    other = replace(program, program=replace(program.program, kernels=Kernels.FUSED))
+    fused, eager = (step(one).devices[0] for one in (other, program))
     assert fused.compute_s < 0.8 * eager.compute_s and fused.peak_bytes < eager.peak_bytes
 
 
@@ -160,7 +162,7 @@ def test_time_depends_on_the_size_of_a_micro_batch() -> None:
 
 def test_backward_of_a_product_is_two_products() -> None:
     program = compiled("data_parallel", "models.py:chain_of_8", D=1).program
-    facts = ProgramIndex(program, fuses=True)
+    facts = ProgramIndex(replace(program, kernels=Kernels.FUSED))
     times = Computing(facts, Fusion(facts)).times(program.functions[0], A100)
     assert times.of(Phase.BACKWARD) == pytest.approx(times.of(Phase.DGRAD) + times.of(Phase.WGRAD))
 
