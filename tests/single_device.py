@@ -22,10 +22,7 @@ def single_device(
         return SingleDevice(model, training, follow, kernels)
     key = id(model), training, kernels
     if key not in _KNOWN:
-        _KNOWN[key] = (
-            model,
-            SingleDevice(model, training, None, kernels),
-        )  # with the model, so that its number stays its own
+        _KNOWN[key] = model, SingleDevice(model, training, None, kernels)  # with the model, for its number
         if len(_KNOWN) > MOST:
             _KNOWN.popitem(last=False)
     _KNOWN.move_to_end(key)

@@ -23,7 +23,7 @@ from ssdsl.run.processes import MARK, StopSignal, stop, stop_signals
 from ssdsl.run.progress import Progress
 from ssdsl.run.results import RunResult, read_result
 from ssdsl.run.search_path import search_path
-from ssdsl.runtime.health.stall import BEATS_S, StalledRank, find_stall, read_states
+from ssdsl.runtime.health.stall import BEATS_S, StalledRank, State, find_stall, read_states
 from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError
 
@@ -126,23 +126,24 @@ class _StatusReader:
         stuck."""
         started, failed_at = time.time(), 0.0
         while agent.poll() is None:
-            progress.update()
+            states = read_states(self.out)
+            progress.update(states.values())
             stopping.pass_on()
             now = time.time()
             if not failed_at and self.alone and failed_ranks(self.out):
                 failed_at = now
             if failed_at and now - failed_at > END_S:
                 return None
-            if not failed_at and (stall := self._stall(started)):
+            if not failed_at and (stall := self._stall(started, states)):
                 return stall
             time.sleep(POLL_S)
         progress.update()
         return None
 
-    def _stall(self, started: float) -> StalledRank | None:
+    def _stall(self, started: float, states: dict[int, State]) -> StalledRank | None:
         """The rank at fault. With several machines, the ranks decide themselves as long as one of them here writes its
         status."""
-        states, now = read_states(self.out), time.time()
+        now = time.time()
         if self.alone:
             return find_stall(states, self.ranks, started, self.timeout_s, now)
         limit_s = self.timeout_s + PATIENCE_S

@@ -43,6 +43,17 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledRuns:
+    """The numbers of runs of operators that torch has compiled, and has loaded from its cache, in so many seconds; and
+    of those that run operator by operator, why."""
+
+    compiled: int = 0
+    loaded: int = 0
+    took_s: float = 0.0
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class RankResult:
     """One rank's measurements; `losses` is empty where the rank does not compute the loss.
 
@@ -50,8 +61,7 @@ class RankResult:
     took at once (0 with fewer than three steps, or with compiled kernels of a CPU), `recorded` has one list a step, and
     `transfers_s` the time of each transfer alone. `clocked` maps the steps with an operator clock to their times, and
     `network` has seconds by (kind, ranks, bytes), in a process with so many `threads`. `stopped`: a signal asked the
-    run to stop before its last step. `compiled` is the number of runs of operators that torch has compiled, and of
-    those that it has not, why.
+    run to stop before its last step. `runs` are its compiled runs.
     """
 
     rank: int
@@ -70,7 +80,7 @@ class RankResult:
     network: tuple[tuple[str, int, int, float], ...] = ()
     threads: int = 1
     stopped: bool = False
-    compiled: tuple[int, dict[str, str]] = field(default_factory=lambda: (0, {}))
+    runs: CompiledRuns = field(default_factory=CompiledRuns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,7 +252,7 @@ def _report(
         "processor_s": [step.processor_s for step in steps],
         "peak_bytes": peak_memory_bytes(engine.device),
         "comm": engine.world.counts,
-        "compiled": engine.compiled,
+        "runs": engine.compiled,
         "base_bytes": base,
         "first": first,
         "stopped": engine.stopping and engine.updates < last,

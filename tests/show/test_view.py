@@ -10,7 +10,8 @@ from rich.console import Console
 from ssdsl.lang.assets import library_files
 from ssdsl.lang.shipped import shipped_plans
 from ssdsl.plan.paths import starred, starred_module
-from ssdsl.run.results import CollectiveCalls, RankResult, RunResult
+from ssdsl.record import replace
+from ssdsl.run.results import CollectiveCalls, CompiledRuns, RankResult, RunResult
 from ssdsl.show.pattern import merged
 from ssdsl.show.tables.catalogue import library_view, models_view, operators_view, plans_view
 from ssdsl.show.tables.run_report import communication_view, run_views, steps_view
@@ -121,6 +122,11 @@ def test_the_report_of_a_run(tmp_path: object) -> None:
     shown = [row[0] for row in steps_view(result).rows]
     assert shown[:2] == [0, 1] and shown[-1] == 99 and "..." in shown and len(shown) < 20
     assert all(printed(view, 80) for view in run_views(result))
+    some = CompiledRuns(2, 1, 3.0, {"head": "torch has too many graphs of it"}), CompiledRuns(0, 3, 4.0)
+    ranks = tuple(replace(rank, runs=runs) for rank, runs in zip(result.ranks, some, strict=True))
+    said = steps_view(replace(result, ranks=ranks)).notes
+    assert "compiled 2 runs of operators and loaded 1 run of operators in 3 s, in the first step" in said
+    assert "`head` runs operator by operator: torch has too many graphs of it" in said
 
 
 def test_cells_become_long_before_headings() -> None:

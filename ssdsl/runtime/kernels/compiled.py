@@ -9,6 +9,7 @@ and in a step in which a search for NaN looks at each operator.
 import fcntl
 import hashlib
 import os
+import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
@@ -38,12 +39,14 @@ LIMITED: dict[str, Any] = (
 
 class CompiledRun:
     """A function of tensors and sizes. `ways` has, by kind of arguments, what is called for them: a forward that is
-    recomputed must run as it ran before. `refused` says what runs as it is written, and why."""
+    recomputed must run as it ran before. `refused` says what runs as it is written, and why; `took_s` are
+    the seconds until its kernels were there, and `loaded` says whether they were all in torch's cache."""
 
     def __init__(self, run: Callable[..., Any], lines: Lines | None = None, of: "CompiledRun | None" = None) -> None:
         self.run, self.lines = run, lines
         self.refused: dict[str, str] = of.refused if of is not None else {}
         self.refusals: list[str] = of.refusals if of is not None else []  # the names of what torch has refused
+        self.took_s, self.loaded = 0.0, True
         self.kernel = _kernel(_Code(self.run), here().mode)
         self.replays = uses_graphs(here().mode)
         self.ways: dict[Hashable, Callable[..., Any]] = {}
@@ -73,11 +76,15 @@ class CompiledRun:
         world = here()
         begun = sum(bool(run.ways) for run in world.runs)
         world.compiling = f"compiling `{self.name}`, {begun + 1} of {len(world.runs)}"
+        start, known = time.perf_counter(), _lookups()
         try:
             with _turn(self.run, (kind, world.mode)):
                 return self._tried(kind, args)
         finally:
             world.compiling = ""
+            self.took_s += time.perf_counter() - start
+            hits, misses = (now - before for now, before in zip(_lookups(), known, strict=True))
+            self.loaded = self.loaded and hits > 0 and not misses
 
     def _tried(self, kind: Hashable, args: tuple[Any, ...]) -> Any:
         way: Callable[..., Any] = self.run
@@ -115,6 +122,12 @@ class CompiledRun:
             with torch.no_grad():
                 self.run(*args)  # raises the same, where a line of the role's file says which operator it is
             raise
+
+
+def _lookups() -> tuple[int, int]:
+    """How often torch has looked for a graph's kernels in its cache, with success and in vain."""
+    counts = torch._dynamo.utils.counters["inductor"]
+    return counts["fxgraph_cache_hit"], counts["fxgraph_cache_miss"] + counts["fxgraph_cache_bypass"]
 
 
 def _kind(args: tuple[Any, ...]) -> Hashable:

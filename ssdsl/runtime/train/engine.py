@@ -398,11 +398,14 @@ class Engine:
         return self.micro_steps, doing or "its training script"
 
     @property
-    def compiled(self) -> tuple[int, dict[str, str]]:
-        """The number of runs of operators that torch has compiled on this rank; and of what runs operator by operator,
-        at least for some sizes, why."""
+    def compiled(self) -> dict[str, Any]:
+        """How many runs of operators torch has `compiled` on this rank, and `loaded` from its cache, in how many
+        seconds (`took_s`); and of what runs operator by operator, at least for some sizes, why (`refused`)."""
+        there = [run for run in self.world.runs if run.is_compiled]
+        loaded = sum(run.loaded for run in there)
         refused = {line: reason for run in self.world.runs for line, reason in run.refused.items()}
-        return sum(run.is_compiled for run in self.world.runs), refused
+        took_s = sum(run.took_s for run in self.world.runs)
+        return {"compiled": len(there) - loaded, "loaded": loaded, "took_s": took_s, "refused": refused}
 
     def waits(self) -> str:
         """The communication for which this rank waits, with the plan's line; "" if none. Called by another thread."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ssdsl.lang.suggest import counted
 from ssdsl.run.results import RankResult, RunResult
 from ssdsl.show.view import Column, ColumnKind, View, seconds
 
@@ -34,10 +35,13 @@ def steps_view(result: RunResult) -> View:
 
 
 def _compiled(result: RunResult) -> Iterator[str]:
-    """Notes on the runs of operators that torch has compiled, and on those that it has not, with the reason."""
-    if most := max(rank.compiled[0] for rank in result.ranks):
-        yield f"runs of operators that torch has compiled, in the process with the most: {most}"
-    reasons = {name: reason for rank in result.ranks for name, reason in rank.compiled[1].items()}
+    """Notes on the runs of operators that torch has compiled, or has loaded from its cache, in the process that
+    compiled most; and on those that it has not, with the reason."""
+    slowest = max((rank.runs for rank in result.ranks), key=lambda runs: (runs.compiled, runs.took_s))
+    counts = {"compiled": slowest.compiled, "loaded": slowest.loaded}
+    if said := " and ".join(f"{word} {counted(count, 'run')} of operators" for word, count in counts.items() if count):
+        yield f"{said} in {seconds(slowest.took_s)}, in the first step"
+    reasons = {name: reason for rank in result.ranks for name, reason in rank.runs.refused.items()}
     yield from (f"`{name}` runs operator by operator: {reason}" for name, reason in reasons.items())
 
 

@@ -1,5 +1,6 @@
 """The log of a run: what its lines say, what a resumed run keeps of them, and TensorBoard."""
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from ssdsl.run.progress import Progress, described
 from ssdsl.runtime.train.log import FILE, Log, Work, known_peak_flops
@@ -95,3 +97,19 @@ def test_the_bar_shows_the_last_line(tmp_path: Path) -> None:
         assert progress.bar.tasks[0].description == "training, loss 2.5000, lr 0.0003, 25.6k tokens/s"
         assert progress.bar.tasks[0].completed == 1
     assert described({"step": 1, "loss": 2.0, "samples_per_s": 12.0}) == "loss 2.0000, 12.0 samples/s"
+
+
+def test_runs_that_are_compiled_are_counted(tmp_path: Path) -> None:
+    """On a terminal those of the rank with most left; elsewhere a line says how many there are."""
+    compiling = {"doing": "compiling `head`, 2 of 3"}, {"doing": "compiling `block`, 3 of 3"}, {"doing": "forward"}
+    for is_terminal in (True, False):
+        console = Console(file=io.StringIO(), force_terminal=is_terminal, width=100)
+        with Progress(tmp_path / FILE, 10, console) as progress:
+            progress.update(compiling)
+            if is_terminal:
+                (_, task) = progress.bar.tasks
+                assert (task.description, task.completed, task.total) == ("compiling `head`", 1, 3)
+            progress.update(compiling)
+            progress.update([{"doing": "forward"}])
+            assert len(progress.bar.tasks) == 1
+        assert is_terminal or console.file.getvalue() == "compiling 3 runs of operators\n"  # type: ignore[attr-defined]
