@@ -58,7 +58,7 @@ class RankResult:
     """One rank's measurements; `losses` is empty where the rank does not compute the loss.
 
     `base_bytes` is the process's memory before training. For a recorded run, `tensor_bytes` is the most that tensors
-    took at once (0 with fewer than three steps, or with compiled kernels of a CPU), `recorded` has one list a step, and
+    took at once, with workspaces of kernels (0 with fewer than three steps), `recorded` has one list a step, and
     `transfers_s` the time of each transfer alone. `clocked` maps the steps with an operator clock to their times, and
     `network` has seconds by (kind, ranks, bytes), in a process with so many `threads`. `stopped`: a signal asked the
     run to stop before its last step. `runs` are its compiled runs.

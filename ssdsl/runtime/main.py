@@ -30,6 +30,7 @@ from .health.start import find_place, join_group, transport
 from .health.stop_request import ASKING
 from .health.watchdog import Watchdog
 from .options import Training, flag_of
+from .profile.recorder import count_allocations
 from .ranks.transport import settle
 from .ranks.world import World
 from .train.engine import Engine
@@ -58,7 +59,9 @@ def main() -> None:
         heartbeat.report("joining the other ranks")
         device, name = join_group(FOLDER, options.device, options.backend, options.seed, options.timeout + LATER_S)
         watchdog.use_attempt(name)
-        if options.record:  # loading the fused optimizer's kernels is no memory of a step
+        if options.record:
+            count_allocations()
+            # loading the fused optimizer's kernels is no memory of a step
             torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True)
         check_alike(watchdog.store, FOLDER)
         base_bytes = _memory_in_use(device)  # before there are weights

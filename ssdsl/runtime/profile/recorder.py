@@ -1,17 +1,17 @@
 """Records when each task of a step starts and ends, how long it waits and computes, and the peak of memory."""
 
-import gc
+import ctypes
 import itertools
+import os
 import statistics
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch._C._profiler import _EventType
+from torch.autograd.profiler import profile
 
 from ..ranks.transfers import Leg, Message, Mover, ValueTransfer
 from ..ranks.world import Group, World
@@ -27,15 +27,14 @@ class Recorder:
     clock; `computed` is the processor time of this thread. `tensor_bytes` is the peak of memory, once it is measured.
 
     `clock` times single operators, on devices that run synchronously; `clocked` are the steps in which it does. `file`
-    is the file of the rank's role. `mapped` are tensors that are mapped from a file.
+    is the file of the rank's role.
     """
 
-    def __init__(self, device: torch.device, world: World, file: str = "", mapped: Iterable[torch.Tensor] = ()) -> None:
+    def __init__(self, device: torch.device, world: World, file: str = "") -> None:
         self.device = device
         self.world = world
         self.clock = OperatorClock(file, world) if device.type == "cpu" else None
         self.clocked: list[int] = []
-        self.mapped = {t.untyped_storage().data_ptr() for t in mapped}
         self.steps: list[list[tuple[str, float, float, float, float]]] = []
         self.tensor_bytes = 0
 
@@ -64,21 +63,10 @@ class Recorder:
                 yield
         elif number != MEASURED or number == last or (self.device.type == "cpu" and self.world.runs):
             yield
-        elif self.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-            yield
-            self.tensor_bytes = torch.cuda.max_memory_allocated()
         else:
-            before = self._live_bytes()
-            with LiveMemory() as made:
+            with AllocatedMemory(self.device) as memory:
                 yield
-            self.tensor_bytes = before + made.peak_bytes
-
-    def _live_bytes(self) -> int:
-        """The bytes of all tensors that exist now, without those that are mapped from a file."""
-        storages = (t.untyped_storage() for t in gc.get_objects() if isinstance(t, torch.Tensor))
-        sizes = {s.data_ptr(): s.nbytes() for s in storages}
-        return sum(size for place, size in sizes.items() if place not in self.mapped)
+            self.tensor_bytes = memory.peak_bytes
 
 
 KINDS = ("send", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "exchange")
@@ -179,45 +167,56 @@ def _probe(transfer: ValueTransfer, leg: Leg, number: int, gradient: bool, mover
     return time.perf_counter() - start
 
 
-# -- live memory -------------------------------------------------------------------------------------------------------
+# -- memory ------------------------------------------------------------------------------------------------------------
 
 
-class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A context that records the storages that operators make: `made` maps the addresses of live storages to their
-    bytes; `peak_bytes` is the most that existed at once.
+def count_allocations() -> None:
+    """Makes the allocator of CPUs count the bytes of all threads from now on, and not only while a profile is recorded.
+    Called before the tensors that are to count; torch warns when one is freed that it has not counted."""
+    _counts().value = True
 
-    A storage counts until its last reference goes, in whatever thread: a profile of the allocator misses what gloo's
-    threads release. Workspace that an operator allocates and frees inside itself is not counted.
+
+def _counts() -> ctypes.c_bool:
+    return ctypes.c_bool.in_dll(ctypes.CDLL(torch._C.__file__), "FLAGS_caffe2_report_cpu_memory_usage")
+
+
+class AllocatedMemory:
+    """A context that records what torch allocates. `begun_bytes` is the memory of tensors at its start, and
+    `peak_bytes` the most until its end, in all threads: one of gloo may be the last to let go of a tensor. Buffers
+    inside of compiled kernels and workspaces of operators count, what is mapped from a file does not. On a CPU, both
+    are without what was made before `count_allocations`.
     """
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.made: dict[int, int] = {}
-        self.peak_bytes = 0
-        self._bytes = 0
-        self._held: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+    def __init__(self, device: torch.device) -> None:
+        self.is_gpu = device.type == "cuda"
+        self.begun_bytes = self.peak_bytes = 0
+        self._profile: Any = profile(profile_memory=True)
+        self._counted = _counts().value
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        given = {storage._cdata for storage in _storages((args, kwargs))}
-        result = func(*args, **kwargs)
-        for storage in _storages(result):
-            if storage._cdata not in given and storage._cdata not in self.made:
-                self._add(storage)
-        return result
+    def __enter__(self) -> "AllocatedMemory":
+        if self.is_gpu:
+            torch.cuda.reset_peak_memory_stats()
+            self.begun_bytes = torch.cuda.memory_allocated()
+            return self
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else torch prints two lines about each profile
+        count_allocations()
+        self._profile.__enter__()
+        torch.empty(1)  # an event with the bytes at the start
+        return self
 
-    def _add(self, storage: torch.UntypedStorage) -> None:
-        address, size = storage._cdata, storage.nbytes()
-
-        def released(_: object) -> None:
-            del self._held[address], self.made[address]
-            self._bytes -= size
-
-        self._held[address] = weakref.ref(storage, released)
-        self.made[address] = size
-        self._bytes += size
-        self.peak_bytes = max(self.peak_bytes, self._bytes)
+    def __exit__(self, *error: Any) -> None:
+        if self.is_gpu:
+            self.peak_bytes = torch.cuda.max_memory_allocated()
+            return
+        self._profile.__exit__(*error)
+        _counts().value = self._counted
+        totals = list(_totals(self._profile.kineto_results.experimental_event_tree()))
+        self.begun_bytes, self.peak_bytes = totals[1], max(totals)  # `empty` is freed again
 
 
-def _storages(tree: object) -> Iterator[torch.UntypedStorage]:
-    return (t.untyped_storage() for t in tree_leaves(tree) if isinstance(t, torch.Tensor))
+def _totals(events: Iterable[Any]) -> Iterator[int]:
+    """Yields the bytes that are allocated after each event of the allocator, in order."""
+    for event in events:
+        if event.tag == _EventType.Allocation:
+            yield event.extra_fields.total_allocated
+        yield from _totals(event.children)

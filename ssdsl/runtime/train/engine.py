@@ -387,9 +387,7 @@ class Engine:
 
     def record(self) -> Recorder:
         """Starts to record when each task runs."""
-        self.training.runner.recorder = Recorder(
-            self.device, self.world, f"role_{self.training.name}.py", self.programs.state.tensors.values()
-        )
+        self.training.runner.recorder = Recorder(self.device, self.world, f"role_{self.training.name}.py")
         return self.training.runner.recorder
 
     def now(self) -> tuple[int, str]:

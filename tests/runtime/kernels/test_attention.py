@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from ssdsl.runtime.kernels.attention import Attending, causal_attention_part
 from ssdsl.runtime.kernels.windows import Part
-from ssdsl.runtime.profile.recorder import LiveMemory
+from tests.live_memory import LiveMemory
 
 SEQ, DEPTH = 6, 4
 

@@ -1,7 +1,8 @@
 """What the simulator says that a task keeps is what the generated program keeps, to the byte.
 
 One rank's program runs in this process, with collectives that do nothing and receives that bring whatever is there:
-tensors are as large as they are, only their numbers are wrong. Counted are the storages that operators make.
+tensors are as large as they are, only their numbers are wrong. Counted are the storages that operators make; the most
+at once is counted by torch's allocator.
 """
 
 import gc
@@ -16,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import compile_source
-from ssdsl.runtime.profile.recorder import LiveMemory
+from ssdsl.runtime.profile.recorder import AllocatedMemory
 from ssdsl.runtime.ranks.transport import Ends, StartedExchange
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.step.rank_program import RankProgram
@@ -26,6 +27,7 @@ from ssdsl.runtime.train.programs import InFolder
 from ssdsl.simulate.memory.memory import Inputs
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
+from tests.live_memory import LiveMemory
 from tests.simulate.steps import activations, compiled, graph_of, model_of, step
 
 RUNS = "models.py:runs"
@@ -80,9 +82,9 @@ class Watched:
 
     def most(self) -> int:
         """The most bytes that a step has at once, beside what is there before; gradients of weights are among them."""
-        with LiveMemory() as made, self.world.enter():
+        with AllocatedMemory(CPU) as memory, self.world.enter():
             self.share.runner.step(self.share.code.step, self.prepared)
-        return made.peak_bytes
+        return memory.peak_bytes - memory.begun_bytes
 
     def step(self) -> None:
         runner = self.share.runner
@@ -241,12 +243,13 @@ def test_what_gradients_of_weights_wait_for(watch: Callable[..., Watched], plan:
 @pytest.mark.parametrize("again", [0, 1])
 @pytest.mark.parametrize("tiles", [2, 6, 24])
 def test_the_most_that_tiles_have_at_once(tmp_path: Path, tiles: int, again: int) -> None:
-    """Within a tenth: what one operator of backward needs beside the largest gradients is not modelled."""
+    """Within a fifth: what one operator of backward needs beside the largest gradients is not modelled, nor the copies
+    that a convolution makes of its operands."""
     found = compiled("tiles", "models.py:rows", D=1, T=tiles, again=again)
     parts = dict(step(found).devices[0].peak_parts)
     simulated = sum(parts[part] for part in ("activations", "scratch", "gradients") if part in parts)
     measured = Watched(found, 0, tmp_path / "program", "models.py:rows").most()
-    assert simulated == pytest.approx(measured, rel=0.1)
+    assert simulated == pytest.approx(measured, rel=0.2)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
