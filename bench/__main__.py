@@ -1,12 +1,12 @@
 """`python -m bench [steps | training | compile]`: all benchmarks, or one.
 
-`python -m bench fuzz | models | published | rounding | foresight | same | gpus` checks;
+`python -m bench fuzz | models | published | rounding | foresight | same | gpus | memory` checks;
 `python -m bench papers` writes bench/results/papers.md.
 """
 
 import sys
 
-from bench import compile, gpus, steps, training
+from bench import compile, gpus, memory, steps, training
 from bench.foresight import run as foresight
 from bench.fuzz import run as fuzz
 from bench.models import run as models
@@ -29,6 +29,7 @@ CHECKS = {
     "foresight": foresight.main,
     "same": same.main,
     "gpus": gpus.main,
+    "memory": memory.main,
 }  # which are right or wrong
 
 
