@@ -389,8 +389,8 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor, None, None]:
         flat: ShardedWeights = ctx.flat
         with flat.timed("scatter"):
+            flat.drop()  # what reads the weights has run
             whole = flat.concatenated(flat.held, gradients)
-            flat.drop()
             return flat.run(flat.completion.in_backward, whole), None, None
 
 
