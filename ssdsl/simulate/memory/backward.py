@@ -7,7 +7,7 @@ it makes again. A value that is gathered again is there from the backward of its
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.analyse.tape import Sizes, Tape, Touch, TouchKind
@@ -34,12 +34,14 @@ class WeightGradients(Record):
     """The bytes of the gradients of a function's weights. `whole` are those before they are sharded, `stays` the part
     of these that stays on the device. The weights of `anew` get a new gradient in each backward, others only in the
     first one of a step: later ones are added to it. A gradient moves into its bucket, if `buckets` has one for its
-    weight, when the backward of all kernels that read the weight has run."""
+    weight, when the backward of all kernels that read the weight has run. Gradients of weights that a section has
+    `gathered`, by its number, are whole until its backward ends."""
 
     whole: Mapping[Name, int]
     stays: Mapping[Name, int]
     anew: frozenset[Name]
     buckets: Mapping[Name, GradientBucket]
+    gathered: Mapping[int, tuple[Name, ...]]
 
     @classmethod
     def of(cls, facts: ProgramIndex, function: Function, bucket_of: Iterable[BucketOf | None]) -> "WeightGradients":
@@ -55,11 +57,17 @@ class WeightGradients(Record):
             for (number, ends), names in moving.items()
             for name in names
         }
-        gathered = [facts.program.flats[n] for section in function.sections for n in section.gathers]
+        flats = [[facts.program.flats[n] for n in section.gathers] for section in function.sections]
+        of_sections = {
+            number: tuple(name for flat in here for w in flat.weights if (name := Name(w)) in whole)
+            for number, here in enumerate(flats)
+            if here
+        }
+        gathered = list(chain.from_iterable(flats))
         parts = {w: f.elements // f.elements_over(f.sharded.weights) for f in gathered for w in f.weights}
         stays = {name: size // parts.get(name.value, 1) for name, size in whole.items() if name not in buckets}
         anew = frozenset(Name(weight) for flat in gathered if flat.completion.each for weight in flat.weights)
-        return cls(whole, stays, anew, buckets)
+        return cls(whole, stays, anew, buckets, of_sections)
 
     @property
     def stay_bytes(self) -> int:
@@ -75,8 +83,9 @@ def backward_tape(storages: Storages, entering: Sequence[Sizes], inputs: Sizes, 
 
 class _Writer:
     """`before` and `after` have touches by the number of the kernel at whose backward they are. `lands` has, by weight
-    in a bucket, the first kernel that reads it: its backward is the last to add to the gradient. `waiting` are the
-    bytes of gradients that are made and not used yet."""
+    in a bucket, the first kernel that reads it: its backward is the last to add to the gradient. `scatters` has, by the
+    number of a section's first kernel, the weights that the section has gathered. `waiting` are the bytes of gradients
+    that are made and not used yet."""
 
     def __init__(self, storages: Storages, entering: Sequence[Sizes], weights: WeightGradients) -> None:
         self.storages, self.kernels, self.weights = storages, storages.kernels(), weights
@@ -90,6 +99,9 @@ class _Writer:
         self.after: defaultdict[int, list[Touch]] = defaultdict(list)
         reads = ((r, number) for number, k in reversed(list(enumerate(self.kernels))) for r in k.launch.reads)
         self.lands = {r: number for r, number in reads if r in weights.buckets}
+        begins = {k.at.section: number for number, k in reversed(list(enumerate(self.kernels)))}
+        self.scatters = {begins[n]: names for n, names in weights.gathered.items() if n in begins}
+        self.gathered = frozenset(chain.from_iterable(self.scatters.values()))
         self._there(entering)
         self.moves = self._moves()
 
@@ -105,6 +117,7 @@ class _Writer:
             self.touches += self.after[number]
             if learned:
                 self._weights(number, learned)
+            self._scatter(number)
             for conversion in self.moves[number]:
                 self._convert(conversion)
         self.touches += self.before[-1]  # of sections in front without kernels
@@ -187,9 +200,19 @@ class _Writer:
         landed = [r for r in learned if r in self.lands and self.lands[r] == number]
         self._drop([f"sum of gradients of {r}" for r in landed])
         self._make({f"sum of gradients of {r}": self.weights.whole[r] for r in waits})
-        stays = [self._stays(r, str(number)) for r in (*(r for r in learned if r in self.weights.stays), *landed)]
+        whole = [r for r in learned if r in self.gathered]
+        self._make({f"whole gradient of {r}": self.weights.whole[r] for r in whole})
+        lone = (r for r in learned if r in self.weights.stays and r not in self.gathered)
+        stays = [self._stays(r, str(number)) for r in (*lone, *landed)]
         self._make({storage: size for gradient in stays for storage, size in gradient.items()})
         self._pass(sum([self.weights.whole[r] for r in landed]))
+
+    def _scatter(self, number: int) -> None:
+        """The gradients of weights that a section has gathered are reduced to this device's parts, at the end of its
+        backward. They are concatenated where the gathered weights were, which are counted apart."""
+        for weight in self.scatters.get(number, ()):
+            self._make(self._stays(weight, str(number)))
+        self._drop([f"whole gradient of {weight}" for weight in self.scatters.get(number, ())])
 
     def _stays(self, weight: Name, reader: str) -> Sizes:
         """The storage of a weight's gradient that stays on the device: its bucket, or what this reader leaves. Several

@@ -13,6 +13,7 @@ from itertools import accumulate
 from math import prod
 from types import MappingProxyType
 
+from ssdsl.analyse.collectives import is_reduced
 from ssdsl.analyse.program_index import ProgramIndex, flat_bytes, size_bytes
 from ssdsl.analyse.state import StatePrecision
 from ssdsl.ir.comm import AllGather, Exchange, Narrow, Step, Transfer
@@ -59,15 +60,18 @@ def _curve(row: int, changes: list[Change], capacity: int | None) -> Memory:
 
 
 def state_of(program: Program, state: StatePrecision, role: Role, learned: Mapping[str, float]) -> Iterator[Change]:
-    """Yields the memory of a role's state: weights and optimizer state from the start, gradients from the first time at
-    which one of their weights is `learned`."""
+    """Yields the memory of a role's state: weights and optimizer state from the start, the gradient of a weight from
+    the time at which it is `learned`. Gradients that are reduced together are one tensor, from the first one on."""
+    elements = {(p.weight, p.submesh): p.elements for p in program.params}
     for flat in program.flats_of(role):
         own = flat.elements_over(flat.sharded.optimizer)
         yield 0.0, flat_bytes(flat, flat.sharded.weights), "weights"
         yield 0.0, own * state.optimizer_bytes(flat.dtype), "optimizer"
-        if times := [learned[w] for w in flat.weights if w in learned]:
-            held = flat.elements_over(flat.sharded.grads)
-            yield min(times), held * state.gradient_bytes(flat.dtype), "gradients"
+        times, itemsize = [(learned[w], w) for w in flat.weights if w in learned], state.gradient_bytes(flat.dtype)
+        if times and (is_reduced(flat) or flat.sharded.grads):
+            yield min(times)[0], flat.elements_over(flat.sharded.grads) * itemsize, "gradients"
+        else:
+            yield from ((time, elements[w, flat.submesh] * itemsize, "gradients") for time, w in times)
     others = on_devices(role, [p for p in program.params if not p.trained])
     yield 0.0, sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in others), "weights"
 

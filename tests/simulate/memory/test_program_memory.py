@@ -280,10 +280,13 @@ def test_the_most_of_tensor_parallelism(tmp_path: Path, plan: str, model: str) -
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize(("plan", "params"), [("data_parallel", {}), ("zero", {"Z": 1}), ("zero", {"Z": 2})])
+@pytest.mark.parametrize(
+    ("plan", "params"), [("data_parallel", {}), ("zero", {"Z": 1}), ("zero", {"Z": 2}), ("zero", {"Z": 3})]
+)
 @pytest.mark.parametrize("model", ["gpt:tiny,layers=4,vocab=64", "gpt:small,vocab=64,seq=32"])
 def test_the_most_of_data_parallelism(tmp_path: Path, plan: str, params: dict[str, int], model: str) -> None:
-    """A bucket is there from its first gradient on, which moves into it."""
+    """A bucket is there from its first gradient on, which moves into it. Gradients of gathered weights are whole until
+    those of their layer are reduced."""
     found = compiled(plan, model, D=2, **params)
     parts = dict(step(found, cluster="laptop").devices[0].peak_parts)
     simulated = sum(parts.get(part, 0) for part in ("activations", "scratch", "gradients"))
@@ -333,6 +336,15 @@ def test_the_most_of_a_large_vocabulary(tmp_path: Path, plan: str) -> None:
     parts = dict(step(found, cluster="laptop").devices[0].peak_parts)
     simulated = sum(parts.get(part, 0) for part in ("activations", "scratch", "gradients"))
     assert simulated == pytest.approx(Watched(found, 0, tmp_path / "program", model).most(), rel=0.01)
+
+
+def test_the_most_of_parts_on_a_device(tmp_path: Path) -> None:
+    """Gradients that nothing reduces come one by one, with the backward of their block."""
+    model = "gpt:tiny,layers=4,vocab=64"
+    found = compiled("co_shard", model, D=1, C=2)
+    parts = dict(step(found, cluster="laptop").devices[0].peak_parts)
+    simulated = sum(parts.get(part, 0) for part in ("activations", "scratch", "gradients"))
+    assert simulated == pytest.approx(Watched(found, 0, tmp_path / "program", model).most(), rel=0.03)
 
 
 @pytest.mark.parametrize("state", ["weights", "optimizer", "grads"])
