@@ -177,7 +177,12 @@ def count_allocations() -> None:
 
 
 def _counts() -> ctypes.c_bool:
-    return ctypes.c_bool.in_dll(ctypes.CDLL(torch._C.__file__), "FLAGS_caffe2_report_cpu_memory_usage")
+    """Torch's flag for that; one that says nothing where torch is built without, and then frees of other threads are
+    not counted."""
+    try:
+        return ctypes.c_bool.in_dll(ctypes.CDLL(torch._C.__file__), "FLAGS_caffe2_report_cpu_memory_usage")
+    except (OSError, ValueError):
+        return ctypes.c_bool()
 
 
 class AllocatedMemory:
