@@ -1,12 +1,13 @@
 """`python -m bench [steps | training | compile]`: all benchmarks, or one.
 
 `python -m bench fuzz | models | published | rounding | foresight | same | gpus | memory` checks;
+`python -m bench partitions` compares torch.compile's kernels with the simulator's;
 `python -m bench papers` writes bench/results/papers.md.
 """
 
 import sys
 
-from bench import compile, gpus, memory, steps, training
+from bench import compile, gpus, memory, partitions, steps, training
 from bench.foresight import run as foresight
 from bench.fuzz import run as fuzz
 from bench.models import run as models
@@ -20,7 +21,7 @@ BENCHMARKS = {
     "training": training.main,
     "compile": compile.main,
 }
-PAGES = {"papers": papers.main}  # which simulate, and write a page
+PAGES = {"papers": papers.main, "partitions": partitions.main}  # which write a page, or print one
 CHECKS = {
     "fuzz": fuzz.main,
     "models": models.main,
