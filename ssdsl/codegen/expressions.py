@@ -92,14 +92,13 @@ def _spelled(operator: Operator, args: Arguments) -> Arguments:
     `x, 1, 2` of a transpose, `x, [0, 1], value=-100.0` of a pad, `x, dim=1, start=1` of a slice.
     """
     written: Arguments = []
-    has_default = is_named = False
+    is_named = False
     for parameter, item, word in zip(operator.args[0].parameters, operator.args[1:], args, strict=False):
         is_literal = not any(isinstance(one, Ref) for one in (item if isinstance(item, tuple) else (item,)))
-        has_default |= parameter.default is not None or item is None
-        if is_literal and has_default and (word == text(parameter.default, iter(())) or word == UNBOUNDED):
+        if is_literal and parameter.optional and word in (text(parameter.default, iter(())), UNBOUNDED):
             is_named = True
             continue
-        is_named |= is_literal and has_default
+        is_named |= is_literal and parameter.optional
         written.append(f"{parameter.name}={word}" if is_named else word)
     return written
 

@@ -11,10 +11,11 @@ from ssdsl.record import Record
 
 
 class SchemaParameter(Record):
-    """A parameter of an overload, with its default, or None."""
+    """A parameter of an overload, with its default. What each call has to say has None, and is no `optional` one."""
 
     name: str
     default: Any = None
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from ssdsl.runtime.ranks.control import bytes_of
 def target_of(overload: Any) -> Target:
     """An overload as data."""
     schema = overload._schema
-    parameters = (SchemaParameter(p.name, as_data(p.default_value)) for p in schema.arguments)
+    parameters = (SchemaParameter(p.name, as_data(p.default_value), p.has_default_value()) for p in schema.arguments)
     unpacks = len(schema.returns) > 1 or (len(schema.returns) == 1 and "List" in str(schema.returns[0].type))
     is_pointwise = torch.Tag.pointwise in overload.tags
     return Target(overload.name(), tuple(parameters), is_pointwise, asks_for_order(overload), unpacks)
