@@ -25,7 +25,7 @@ from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from ..errors import EngineError
 from ..ranks.world import here
-from .run_pieces import Lines, lines_of, refused_line
+from .run_pieces import RunLines, lines_of, refused_line
 
 MANY = 3  # graphs of a run: for instance for training, for a smaller last batch, and without gradients
 MOST = 16  # refused parts of a run, which is not cut any further then
@@ -42,7 +42,7 @@ class CompiledRun:
     recomputed must run as it ran before. `refused` says what runs as it is written, and why; `took_s` are
     the seconds until its kernels were there, and `loaded` says whether they were all in torch's cache."""
 
-    def __init__(self, run: Callable[..., Any], lines: Lines | None = None, of: "CompiledRun | None" = None) -> None:
+    def __init__(self, run: Callable[..., Any], lines: RunLines | None = None, of: "CompiledRun | None" = None) -> None:
         self.run, self.lines = run, lines
         self.refused: dict[str, str] = of.refused if of is not None else {}
         self.refusals: list[str] = of.refusals if of is not None else []  # the names of what torch has refused

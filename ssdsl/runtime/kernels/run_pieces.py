@@ -19,7 +19,7 @@ Function = Callable[..., Any]
 TEXT = "__text__"  # the variable of a role's module that has the text of its file
 
 
-class Lines(NamedTuple):
+class RunLines(NamedTuple):
     """A run, and its assignments and its `return`, of which none is known of a function with branches or loops."""
 
     run: Function
@@ -30,7 +30,7 @@ class Lines(NamedTuple):
         """The text of a run of one line; the name of another one."""
         return ast.unparse(self.body[0]) if len(self.body) == 2 else self.run.__name__
 
-    def cut(self, number: int | None, called: "Callable[[Lines], Function]") -> Function | None:
+    def cut(self, number: int | None, called: "Callable[[RunLines], Function]") -> Function | None:
         """The run as a function that calls its pieces, as `called` says: the line with a number, and those in front of
         it and behind it; two halves without a number. None for a run of one line."""
         if len(self.body) <= 2:
@@ -46,20 +46,20 @@ class Lines(NamedTuple):
             reads = sorted((_names(body[start:stop], ast.Load) - makes).intersection(self.run.__code__.co_varnames))
             results = _tuple(makes & _names(self.body[stop:], ast.Load))
             lines = (*body[start:stop], *ast.parse(f"return {results}").body)
-            functions[name] = called(Lines(_defined(name, reads, lines, self.run), lines))
+            functions[name] = called(RunLines(_defined(name, reads, lines, self.run), lines))
             calls += ast.parse(f"{results} = {name}({', '.join(reads)})").body
         whole = _defined(self.run.__name__, inspect.signature(self.run).parameters, (*calls, end), self.run)
         whole.__globals__.update(functions)
         return whole
 
 
-def lines_of(run: Function) -> Lines:
+def lines_of(run: Function) -> RunLines:
     """The lines of a function of a role's file, with their numbers there."""
     known = ast.parse(run.__globals__[TEXT]).body
     (definition,) = (d for d in known if isinstance(d, ast.FunctionDef) and d.name == run.__name__)
     *body, end = definition.body
     is_plain = isinstance(end, ast.Return) and all(isinstance(line, (ast.Assign, ast.With)) for line in body)
-    return Lines(run, (*body, end) if is_plain else ())
+    return RunLines(run, (*body, end) if is_plain else ())
 
 
 def refused_line(run: Function, error: Exception) -> int | None:

@@ -8,6 +8,7 @@ import pytest
 from ssdsl.analyse.state import MIXED
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
+from ssdsl.ir.program import Kernels
 from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
 from ssdsl.plan.model_index import index_model
@@ -119,7 +120,7 @@ def test_less_memory_gives_other_stages() -> None:
 
 
 def test_stages_of_equal_links_are_one_kind() -> None:
-    finder = WidthFinder(index_model(graph_of(MODEL, meta=True)), load_cluster("p3x16"), MIXED)
+    finder = WidthFinder(index_model(graph_of(MODEL, meta=True)), load_cluster("p3x16"), MIXED, Kernels.EAGER)
     kinds = finder._alike(4, 16, (4,))
     assert kinds == [frozenset({0, 4, 8, 12})]
     across = finder._alike(2, 16, (1, 2))
