@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 from rich import box
@@ -62,8 +63,8 @@ def table(plan: Plan, spec: str) -> Table:
     settings = {name: int(value) for name, value in (setting.split("=") for setting in plan.settings)}
     program = compile_plan(ROOT / plan.path, capture(model), settings, kernels=Kernels.COMPILED).program
     seen: dict[str, Partition] = {}
-    CompiledRun._compiled = observing(CompiledRun._compiled, seen)  # type: ignore[method-assign]
-    run_in_process(program_of(program, model), Training(1))
+    with patch.object(CompiledRun, "_compiled", observing(CompiledRun._compiled, seen)):
+        run_in_process(program_of(program, model), Training(1))
     result = Table(title=f"{Path(plan.path).stem} {spec}", box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("run", "kernels", "simulated", "MB kept", "simulated", "ratio"):
         result.add_column(heading, no_wrap=True, justify="left" if heading == "run" else "right")
