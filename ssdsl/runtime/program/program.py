@@ -1,5 +1,6 @@
 """A compiled program in its folder: the table for all ranks, the roles' code, the weights and the batches."""
 
+import linecache
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -55,7 +56,10 @@ class CompiledProgram:
 
 @lru_cache(maxsize=64)
 def _compiled(text: str, file: str) -> CodeType:
-    """Compiles a file that imports the runtime (the package around this module), whatever its name is here."""
+    """Compiles a file that imports the runtime (the package around this module), whatever its name is here. Python
+    knows its lines, for tracebacks, and for torch.compile, which calls a function without a file through another one:
+    that would have the graphs of all."""
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
     runtime = __package__.rpartition(".")[0]
     return compile(text.replace("from runtime import", f"from {runtime} import", 1), file, "exec")
 
