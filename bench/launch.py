@@ -69,7 +69,7 @@ def read_run(ranks: list[dict[str, Any]], warmup: int) -> Run:
         processor_ms=statistics.median(used[max(warmup - 1, 0) :] or [0.0]) * 1e3,
         first_s=slowest[0],
         started_s=max(rank["processor_s"][0] for rank in ranks),
-        compiled=max(sum(rank.get("compiled", {}).get(how, 0) for how in ("compiled", "loaded")) for rank in ranks),
+        compiled=max(sum(rank.get("runs", {}).get(how, 0) for how in ("compiled", "loaded")) for rank in ranks),
         peak_mb=max(rank["peak_bytes"] - rank["base_bytes"] for rank in ranks) / 1e6,
         losses=tuple(losses),
     )

@@ -24,7 +24,7 @@ from rich.table import Table
 from bench.contenders import CONTENDERS, HAND_LIMIT, SINGLES, Contender, Maker, Plan
 from bench.launch import Failed, Run, compile_plan, launch
 
-WIDTH = 120  # of the table in a pipe
+WIDTH = 160  # of the table in a pipe
 LOSS_TOLERANCE = 1e-4  # relative, in every step
 DRAWN_TOLERANCE = 0.05  # of contenders that draw random numbers, each others
 GAIN = 0.9  # of that which torch.compile gives the module
@@ -133,11 +133,11 @@ def table(chosen: tuple[Contender, ...], runs: Runs, failures: dict[Contender, s
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
-    result.add_column("program", no_wrap=True)
+    result.add_column("program")
     for heading in HEADINGS:
         result.add_column(heading, justify="right", no_wrap=True)
     for strategy, members in itertools.groupby(chosen, lambda contender: contender.strategy):
-        result.add_row(f"[bold]{strategy}[/bold]")
+        result.add_row(f"[bold]{strategy.removesuffix(', compiled')}[/bold]")
         for contender in members:
             result.add_row(*row(contender, runs, failures))
         result.add_section()
@@ -148,7 +148,8 @@ HEADINGS = ("ms", "least", "cpu", "least", "noise", "/ hand", "/ torch", "cpu", 
 
 
 def row(contender: Contender, runs: Runs, failures: dict[Contender, str]) -> tuple[str, ...]:
-    name = f"  {contender.name} ({contender.maker})"
+    compiled = ", compiled" if contender.strategy.endswith("compiled") and "compile" not in contender.name else ""
+    name = f"  {contender.name}{compiled} ({contender.maker})"
     if contender in failures:
         return name, "[red]failed[/red]"
     own = runs[contender]
