@@ -30,7 +30,7 @@ def shape_text(var: Var, graph: Graph, axes: Axes) -> str:
         for number, size in zip(classes, sizes, strict=True):
             names.append(graph.dim_names.get(number, str(size)) + "".join(cuts.get(factor, [])))
             factor += 1
-        words.append(f"{'·'.join(names)} {local}" if names != [str(local)] else str(local))
+        words.append(f"{'·'.join(names)} {local}" if names and names != [str(local)] else str(local))
     sums = [a for (a, _), place in zip(axes, var.type.layout.places, strict=True) if place is PARTIAL]
     more = f" to be summed over {', '.join((*sums, *var.type.owed))}" if sums or var.type.owed else ""
     return f"[{', '.join(words)}]{more}"
