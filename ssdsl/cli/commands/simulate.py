@@ -55,17 +55,19 @@ def simulate(
     program = compiled(loaded, overrides, cluster=compiled_for(chosen, costs), kernels=kernels)
     report = simulated(program, chosen, costs, state_of(master_weights, fp32_grads))
     from ssdsl.show.advice.by_line import by_line_view
+    from ssdsl.show.advice.exposed import exposed_rows, exposed_view
     from ssdsl.show.tables.report import report_json, report_views
     from ssdsl.show.view import as_json
 
     lines = by_line_view(program.program, chosen, report)
+    exposed = exposed_view(report, exposed_rows(program.program, chosen, report))
     if trace is not None:
         save_trace(trace, report.timeline)
     if html is not None:
         save_html(html, report.timeline, lines)
     if json:
-        print_json({**report_json(report), "lines": as_json(lines)})
+        print_json({**report_json(report), "exposed": as_json(exposed), "lines": as_json(lines)})
     else:
-        print_views(*report_views(report), lines)
+        print_views(*report_views(report), exposed, lines)
     if not fits(program, report):
         raise typer.Exit(1)

@@ -73,7 +73,7 @@ def communication_view(program: Program, every: bool = False) -> View:
 
 def communications(program: Program) -> Iterator[Communication]:
     """All communication of a step, once for each set of devices that do the same."""
-    fold = _Fold(program)
+    fold = Labelled(program)
     for prologue in program.prologues:
         yield from fold.of_prologue(prologue)
     for function in program.functions:
@@ -85,8 +85,8 @@ def communications(program: Program) -> Iterator[Communication]:
 
 
 @dataclass(slots=True)
-class _Fold:
-    """A program, with its look-up tables."""
+class Labelled:
+    """The communication of a program, with words for what it carries."""
 
     program: Program
     facts: ProgramIndex = field(init=False)
@@ -104,24 +104,26 @@ class _Fold:
     def of_prologue(self, prologue: Prologue) -> Iterator[Communication]:
         for origin, found in groupby(of_prologue(prologue), lambda c: c.origin):
             assert isinstance(origin, InstrPlace)
-            yield from self.counted(_calls(found), "inputs", self._of(prologue.body[origin.instr]), prologue.submesh, 1)
+            yield from self.counted(
+                _calls(found), "inputs", self.of_instr(prologue.body[origin.instr]), prologue.submesh, 1
+            )
 
     def of_function(self, function: Function) -> Iterator[Communication]:
         times = math.prod(t.parts for t in function.time)
         for phase in function.phases:
-            when = "forward" if phase is Phase.FORWARD else "backward"
+            when = phase_word(phase)
             for origin, found in groupby(of_task(self.facts, function, phase), lambda c: c.origin):
                 match origin:
                     case InstrPlace():
-                        of = self._of(function.at(origin))
+                        of = self.of_instr(function.at(origin))
                         yield from self.counted(_calls(found), when, of, function.submesh, times)
                     case OfGather():
-                        of = _called(self.program.flats[origin.flat])
+                        of = called(self.program.flats[origin.flat])
                         for call in _calls(found):
-                            what = f"weights, {when}" if call.kind == "all_gather" else "gradients"
+                            what = gathered(call, when)
                             yield from self.counted((call,), what, of, function.submesh, times)
 
-    def _of(self, instr: Instr) -> str:
+    def of_instr(self, instr: Instr) -> str:
         """The operator whose result an instruction converts or computes."""
         match instr:
             case Conversion():
@@ -148,7 +150,7 @@ class _Fold:
             return
         kinds = ScatterGrads, StartReduce, GatherParam
         scatters, reduces, gathers = (role.actions.count(kind(flat.number)) for kind in kinds)
-        of = _called(flat)
+        of = called(flat)
         yield from self.counted(of_scatter(flat), "gradients", of, flat.submesh, scatters)
         yield from self.counted(of_once(flat), "gradients", of, flat.submesh, reduces)
         if flat.completion.tied:
@@ -165,11 +167,21 @@ class _Fold:
                 yield Communication(c.kind, c.axes, when, of, on, calls * times, calls * times * c.size_bytes)
 
 
+def phase_word(phase: Phase) -> str:
+    """Forward, or backward and its halves."""
+    return "forward" if phase is Phase.FORWARD else "backward"
+
+
 def _calls(found: Iterable[TaskCollective]) -> list[SizedCollective]:
     return [collective.call for collective in found]
 
 
-def _called(flat: FlatParam) -> str:
+def gathered(call: SizedCollective, when: str) -> str:
+    """When weights are gathered for a section, or their gradients are reduced."""
+    return f"weights, {when}" if call.kind == "all_gather" else "gradients"
+
+
+def called(flat: FlatParam) -> str:
     """The name of a weight, or the common prefix of several."""
     if len(flat.weights) == 1:
         return flat.weights[0]
