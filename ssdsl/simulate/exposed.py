@@ -33,6 +33,7 @@ from ssdsl.ir.program import (
 from ssdsl.record import Record
 from ssdsl.simulate.run import REDUCING, Interval, Trace
 
+ROUNDING = 1e-12  # seconds
 Span = tuple[float, float]
 
 
@@ -142,7 +143,7 @@ def _of_stall(stall: Stall) -> Iterator[ExposedTime]:
             part = ExposedPart.MESSAGES if isinstance(action, Wait) else ExposedPart.GRADIENTS
             late = max(0.0, stall.left - stall.came)
             leaves = min(stall.end, start + late)
-            by_buffer = stall.asked - stall.came > late / 2
+            by_buffer = stall.left - stall.asked < ROUNDING
             yield ExposedTime(start, leaves, action, part, Why.BUFFER if by_buffer else Why.ORDER)
             yield ExposedTime(leaves, stall.end, action, part, Why.DATA)
         case _:
