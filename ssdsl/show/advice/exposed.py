@@ -33,13 +33,14 @@ from ssdsl.ir.program import (
 from ssdsl.ir.uses import InstrPlace
 from ssdsl.plan.paths import starred
 from ssdsl.plan.plan import Phase
-from ssdsl.record import Record
+from ssdsl.record import Record, replace
 from ssdsl.show.tables.communication import Labelled, called, gathered, phase_word
 from ssdsl.show.view import Column, ColumnKind, View
 from ssdsl.simulate.exposed import Why
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.roofline import Roofline
 from ssdsl.simulate.report import Report
+from ssdsl.simulate.timeline import ExposedWait
 
 COLUMNS = (
     Column("communication", fold=True, style="bold cyan"),
@@ -55,12 +56,13 @@ LEAST = 0.0005  # of the step: what a device waits for less has no row
 
 
 class CommunicationName(Record):
-    """Communication in words: `all_reduce`, `forward`, of `h.* attn`, and the statement of the plan behind it. Names of
-    repeated layers are equal."""
+    """Communication in words, as in `show comm`: `all_reduce`, `forward`, of `h.* attn`, on some devices; and the
+    statement of the plan behind it. Names of repeated layers are equal."""
 
     kind: str
     when: str
     of: str
+    on: str
     statement: str
 
 
@@ -101,20 +103,32 @@ def exposed_view(report: Report, rows: Sequence[ExposedRow], helps: Sequence[str
 def exposed_rows(program: Program, cluster: Cluster, report: Report) -> list[ExposedRow]:
     """What devices wait for, the longest first."""
     names, timeline = CommunicationNames(program, cluster), report.timeline
-    roles = {role.name: role for role in program.roles}
-    found: defaultdict[tuple[CommunicationName, Why, str], defaultdict[int, float]] = defaultdict(
-        lambda: defaultdict(float)
-    )
-    for wait in timeline.exposed:
-        reason = names.reason(wait.action, wait.why)
-        for name, share in names.shares(wait.action, roles[timeline.rows[wait.row].name]):
-            seconds = found.setdefault((name, wait.why, reason), defaultdict(float))
-            seconds[wait.row] += share * wait.time_s
+    found: dict[tuple[CommunicationName, Why, str], dict[int, float]] = {}
+    for name, wait, seconds in _waits(names, report):
+        key = replace(name, on=""), wait.why, names.reason(wait.action, wait.why)
+        found.setdefault(key, defaultdict(float))[wait.row] += seconds
     rows = []
-    for (name, why, reason), seconds in found.items():
-        row = max(seconds, key=lambda number: seconds[number])
-        rows.append(ExposedRow(name, why, reason, timeline.rows[row].name, seconds[row]))
+    for (name, why, reason), by_row in found.items():
+        time_s, row = max((time_s, -row) for row, time_s in by_row.items())
+        rows.append(ExposedRow(name, why, reason, timeline.rows[-row].name, time_s))
     return sorted(rows, key=lambda row: -row.time_s)
+
+
+def exposed_on(program: Program, cluster: Cluster, report: Report) -> dict[tuple[str, str, str, str], float]:
+    """The seconds for which a device waits that waits longest, for the rows of `show comm`."""
+    found: dict[tuple[str, str, str, str], dict[int, float]] = {}
+    for name, wait, seconds in _waits(CommunicationNames(program, cluster), report):
+        by_row = found.setdefault((name.kind, name.when, name.of, name.on), defaultdict(float))
+        by_row[wait.row] += seconds
+    return {key: max(by_row.values()) for key, by_row in found.items()}
+
+
+def _waits(names: "CommunicationNames", report: Report) -> Iterator[tuple["CommunicationName", ExposedWait, float]]:
+    """Yields what each row waits for, with its seconds."""
+    roles, timeline = {role.name: role for role in names.program.roles}, report.timeline
+    for wait in timeline.exposed:
+        for name, share in names.shares(wait.action, roles[timeline.rows[wait.row].name]):
+            yield name, wait, share * wait.time_s
 
 
 @dataclass
@@ -137,7 +151,7 @@ class CommunicationNames:
         found = [*self._parts(action, role)]
         total = sum(seconds for _, seconds in found)
         if not total:
-            name = found[0][0] if found else CommunicationName("communication", "in the step", "", "")
+            name = found[0][0] if found else CommunicationName("communication", "in the step", "", "", "")
             return [(name, 1.0)]
         return [(name, seconds / total) for name, seconds in found]
 
@@ -152,7 +166,7 @@ class CommunicationNames:
             case OnFlat():
                 yield from self._of_flats(action, self.program.flats[action.flat])
             case Update() | Free():
-                yield CommunicationName("all_reduce", "gradients", "", ""), 1.0
+                yield CommunicationName("all_reduce", "gradients", "", "", ""), 1.0
             case _:
                 assert_never(action)
 
@@ -172,21 +186,25 @@ class CommunicationNames:
             case InstrPlace() as place:
                 instr = function.at(place)
                 of = self.labels.of_instr(instr)
-                return CommunicationName(found.call.kind, when, starred(of), self.origins.statement(instr))
+                on, statement = str(function.submesh), self.origins.statement(instr)
+                return CommunicationName(found.call.kind, when, starred(of), on, statement)
             case OfGather(flat=number):
                 return self._of_flat(found.call.kind, gathered(found.call, when), self.program.flats[number])
 
     def _of_flat(self, kind: str, when: str, flat: FlatParam) -> CommunicationName:
-        return CommunicationName(kind, when, starred(called(flat)), self.origins.flat(flat))
+        return CommunicationName(kind, when, starred(called(flat)), str(flat.submesh), self.origins.flat(flat))
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def of_message(self, message: Message, gradient: bool) -> CommunicationName:
         """The name of a transfer or a signal."""
-        when = "backward" if gradient else "forward"
+        when, statement = "backward" if gradient else "forward", self.statement(message)
+        on = str(message.ends(gradient)[0])
         if isinstance(message, Signal):
-            return CommunicationName("signal", when, "an order", self.statement(message))
-        return CommunicationName("send", when, starred(self.labels.producer(message.value)), self.statement(message))
+            return CommunicationName("send", when, "an order", on, statement)
+        move = message.backward if gradient else message.forward
+        kind = "broadcast" if move is not None and move.broadcast else "send"
+        return CommunicationName(kind, when, starred(self.labels.producer(message.value)), on, statement)
 
     def statement(self, message: Message) -> str:
         """The statement behind a message: for a value and its gradient the `assign` that places the reader on other

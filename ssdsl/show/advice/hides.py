@@ -53,7 +53,7 @@ def helps(before: Report, after: Report) -> bool:
 
 def changes(program: Program, source: Source, rows: Sequence[ExposedRow]) -> Iterator[Change]:
     """The changes that may hide some of these rows."""
-    if any(row.name.kind == "send" for row in rows):
+    if any(row.name.kind in ("send", "broadcast") for row in rows):
         for name, eager in EAGER.items():
             if re.search(rf"\b{name}\(", source.text):
                 yield Change(f"`{eager}` in place of `{name}`", re.sub(rf"\b{name}\b", eager, source.text))

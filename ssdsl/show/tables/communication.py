@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -27,7 +27,7 @@ from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.paths import starred
 from ssdsl.plan.plan import Phase
 from ssdsl.record import Record
-from ssdsl.show.view import Column, ColumnKind, View
+from ssdsl.show.view import Column, ColumnKind, Value, View
 
 COLUMNS = (
     Column("communication", style="bold cyan"),
@@ -38,6 +38,8 @@ COLUMNS = (
     Column("calls", ColumnKind.COUNT),
     Column("bytes", ColumnKind.BYTES),
 )
+EXPOSED = Column("exposed", ColumnKind.SECONDS, key="exposed_s")
+Exposed = Mapping[tuple[str, str, str, str], float]  # by `communication`, `when`, `of` and `on`
 SIGNAL_BYTES = 4  # one number
 
 
@@ -57,9 +59,10 @@ class Communication(Record):
     size_bytes: int
 
 
-def communication_view(program: Program, every: bool = False) -> View:
-    """A row per kind, axes and tensor; repeated layers share a row unless `every`."""
-    rows: dict[tuple[str, ...], list[int]] = {}
+def communication_view(program: Program, every: bool = False, exposed: Exposed | None = None) -> View:
+    """A row per kind, axes and tensor; repeated layers share a row unless `every`. `exposed` are the seconds for which
+    a device waits."""
+    rows: dict[tuple[str, str, str, str, str], list[int]] = {}
     for c in communications(program):
         of = c.of if every else starred(c.of)
         sums = rows.setdefault((c.kind, ", ".join(c.over), c.when, of, str(c.on)), [0, 0])
@@ -68,7 +71,14 @@ def communication_view(program: Program, every: bool = False) -> View:
     note = () if rows else ("nothing is communicated",)
     notes = ("calls and bytes: of one device in a step; bytes of whole tensors, as PyTorch is given them", *note)
     title = f"communication of {program.graph.name}"
-    return View(title, COLUMNS, tuple((*key, calls, size) for key, (calls, size) in rows.items()), notes)
+    cells: list[tuple[Value, ...]] = [(*key, n, size) for key, (n, size) in rows.items()]
+    if exposed is None:
+        return View(title, COLUMNS, tuple(cells), notes)
+    waits = (exposed.get((kind, when, of, on), 0.0) for kind, _, when, of, on in rows)
+    cells = [(*row, time_s) for row, time_s in zip(cells, waits, strict=True)]
+    return View(
+        title, (*COLUMNS, EXPOSED), tuple(cells), (*notes, "exposed: for which a device waits that waits longest")
+    )
 
 
 def communications(program: Program) -> Iterator[Communication]:

@@ -6,8 +6,9 @@ import pytest
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.compile import compile_source
-from ssdsl.show.advice.exposed import ExposedRow, exposed_rows, exposed_view
+from ssdsl.show.advice.exposed import ExposedRow, exposed_on, exposed_rows, exposed_view
 from ssdsl.show.advice.hides import changes, helps, what_hides
+from ssdsl.show.tables.communication import communication_view
 from ssdsl.show.view import as_json
 from ssdsl.simulate.exposed import Why
 from ssdsl.simulate.report import Report
@@ -112,3 +113,11 @@ def test_without_communication_there_is_no_row() -> None:
 def test_a_wait_for_a_buffer_says_which_statement_bounds_it() -> None:
     _, _, rows = simulated(f"{GPIPE}prefetch model by 0\n", slow(300.0))
     assert "a line of the plan: p.ssp:7: prefetch model by 0" in [row.reason for row in rows]
+
+
+def test_the_communication_of_a_plan_has_a_column() -> None:
+    """Each row of `show comm` that a device waits for is one of those that the simulation names."""
+    found, report, _ = simulated(TENSORS, slow(1.0))
+    waits = exposed_on(found.program, slow(1.0), report)
+    rows = as_json(communication_view(found.program, exposed=waits))
+    assert sum(float(row["exposed_s"] or 0) for row in rows) == pytest.approx(report.exposed_s)
