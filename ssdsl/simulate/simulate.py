@@ -144,8 +144,10 @@ def _device(
 
 def _busy_in_span(intervals: list[Interval], epilogue: Epilogue) -> float:
     """The seconds up to its last task in which a role computes, waits for collectives, or reduces gradients."""
-    in_tasks = sum(x.cost.time_s for x in intervals if isinstance(x.action, Compute))
-    return in_tasks + sum(end - start for start, end in epilogue.reduces) - epilogue.reduce_s
+    tasks = [x.cost for x in intervals if isinstance(x.action, Compute)]
+    waits = sum(cost.communication_s for cost in tasks)
+    waits += sum(end - start for start, end in epilogue.reduces) - epilogue.reduce_s
+    return sum(cost.compute_s for cost in tasks) + waits
 
 
 def _mfu(program: Program, cluster: Cluster, flops: Mapping[str, float], step: float) -> float | None:

@@ -18,9 +18,9 @@ FIGURES = (
     Column("device-s", ColumnKind.SECONDS, drop=1),
     Column("note"),
 )
-NOTE = (
-    "best: of those that fit, the fewest device-s (step x devices); traffic: of all devices in a step; "
-    "exposed: communication that a device waits for"
+NOTES = (
+    "best: of those that fit, the fewest device-s (step x devices); traffic: of all devices in a step",
+    "exposed: the share of the step in which a device waits for communication",
 )
 OVER = "over: a device needs so much more memory than it has"
 
@@ -33,7 +33,7 @@ def sweep_view(title: str, settings: tuple[Setting, ...]) -> View:
     rows = tuple((*(s.params.get(name) for name in names), *s.figures, note(s, best)) for s in settings)
     none = () if best is not None else ("no setting fits",)
     over = (OVER,) if any(s.over for s in settings) else ()
-    return View(title, columns, rows, (*none, *_refusals(settings), NOTE, *over))
+    return View(title, columns, rows, (*none, *_refusals(settings), *NOTES, *over))
 
 
 def note(setting: Setting, best: Setting | None, in_full: bool = False) -> str:
