@@ -51,7 +51,15 @@ def of(device: DeviceReport, part: ExposedPart) -> float:
 @pytest.mark.parametrize("factor", [0.1, 1.0, 100.0])
 @pytest.mark.parametrize("sends", [True, False])
 def test_a_step_is_computing_exposed_communication_and_idle_time(plan: str, factor: float, sends: bool) -> None:
-    report = simulated(plan, slow(factor, sends=sends))
+    adds_up(simulated(plan, slow(factor, sends=sends)))
+
+
+@plans
+def test_so_it_is_with_more_ranks_than_cores(plan: str) -> None:
+    adds_up(simulated(plan, cluster_of("laptop")))
+
+
+def adds_up(report: Report) -> None:
     for device in report.devices:
         idle_s = device.idle_share * report.step_s
         assert device.busy_s + device.exposed_s + idle_s == pytest.approx(report.step_s)
