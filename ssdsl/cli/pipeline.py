@@ -203,6 +203,29 @@ def simulated(
         return simulate(compiled.program, compiled.source, cluster, times, state or MIXED)
 
 
+def tried(
+    loaded: LoadedPlan,
+    overrides: Mapping[str, int],
+    cluster: "Cluster",
+    costs: str | None,
+    state: "StatePrecision",
+    kernels: KernelChoice,
+    text: str,
+) -> "Report | None":
+    """The simulated step of another text of the plan; None if it is refused."""
+    from ssdsl.compile import compile_source
+    from ssdsl.text.source import Source
+
+    source, folder = Source(loaded.source.name, text), loaded.path.parent
+    try:
+        with working("trying a change of the plan"):
+            on = compiled_for(cluster, costs)
+            other = compile_source(source, loaded.graph, overrides, folder, on, kernels=kernels.kernels)
+        return simulated(other, cluster, costs, state)
+    except PlanError:
+        return None
+
+
 def fits(compiled: "Compiled", report: "Report") -> bool:
     """Whether the devices have enough memory for a simulated step; shows a message if not, or if only just."""
     from ssdsl.show.advice.capacity import capacity

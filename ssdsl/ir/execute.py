@@ -105,7 +105,8 @@ class Interval(NamedTuple, Generic[Cost]):
 
 class Stall(NamedTuple):
     """The time for which a role waited in an action: until `came` for the role `last`, which posted or met later than
-    all others, and then for the data, which left its link from `left` on."""
+    all others, and then for the data, which left its link from `left` on. Before `asked` the data could not have left,
+    as it would not have met this role's post."""
 
     role: int
     action: Action
@@ -114,6 +115,7 @@ class Stall(NamedTuple):
     last: int
     came: float
     left: float
+    asked: float = 0.0
 
     @property
     def on_its_way(self) -> tuple[float, float]:
@@ -241,8 +243,10 @@ class _Execution(Generic[Cost]):
         posted = exchange.posted
         posted[r] = self.clock[r]
         self.position[r] += 1
-        if step.blocks and r in step.sources:
-            self.clock[r] += self.cost(r, step.action).time_s
+        if step.blocks and r in step.sources and (time := self.cost(r, step.action).time_s):
+            now = self.clock[r]
+            self.clock[r] = now + time
+            self.trace.stalls.append(Stall(r, step.action, now, now + time, r, now, now))
         if not all(map(posted.__contains__, step.sources)):
             return ()
         for target in step.targets:
@@ -281,8 +285,9 @@ class _Execution(Generic[Cost]):
             return None
         if journey.end > now:
             last = max(step.sources, key=lambda s: exchange.posted[s])
-            came, left = exchange.posted[last], journey.start - journey.cost.latency_s
-            self.trace.stalls.append(Stall(r, step.action, now, journey.end, last, came, left))
+            latency = journey.cost.latency_s
+            came, left, asked = exchange.posted[last], journey.start - latency, max(0.0, exchange.posted[r] - latency)
+            self.trace.stalls.append(Stall(r, step.action, now, journey.end, last, came, left, asked))
             self.clock[r] = journey.end
         self.position[r] += 1
         return ()

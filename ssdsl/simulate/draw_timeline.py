@@ -2,17 +2,29 @@
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import groupby
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.ir.comm import Transfer, functions_of
+from ssdsl.ir.comm import Message, Transfer, functions_of
 from ssdsl.ir.execute import ActionPart
-from ssdsl.ir.program import At, Compute, Program, Start, StartReduce
+from ssdsl.ir.program import Action, At, Compute, Program, Start, StartReduce, Wait
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
+from ssdsl.simulate.exposed import ExposedPart, Exposure, Why
 from ssdsl.simulate.run import Epilogue, Interval, Trace
 from ssdsl.simulate.stalls import delays_by_message
-from ssdsl.simulate.timeline import Event, EventKind, Memory, MessageWait, Stream, Timeline, TimelineRow, TransferArrow
+from ssdsl.simulate.timeline import (
+    Event,
+    EventKind,
+    ExposedWait,
+    Memory,
+    MessageWait,
+    Stream,
+    Timeline,
+    TimelineRow,
+    TransferArrow,
+)
 from ssdsl.text.source import Source, Span
 
 
@@ -22,6 +34,7 @@ def draw(
     cluster: Cluster,
     trace: Trace,
     epilogues: list[Epilogue],
+    exposed: list[Exposure],
     memory: list[Memory],
 ) -> Timeline:
     """The timeline of a trace; its rows are the roles that have actions."""
@@ -40,6 +53,7 @@ def draw(
             events.append(event)
     for r in kept:
         events += _epilogue(epilogues[r], row_of[r])
+        events += _awaited(program, exposed[r], row_of[r])
     order = sorted(range(len(events)), key=lambda k: (events[k].start_s, events[k].row, k))
     place = {old: new for new, old in enumerate(order)}
     return Timeline(
@@ -58,6 +72,7 @@ def draw(
             for carried, time_s in delays.items()
             if r in row_of
         ),
+        exposed=tuple(x for r in kept for x in _summed(exposed[r], row_of[r])),
     )
 
 
@@ -95,9 +110,7 @@ def _event(program: Program, statements: "Statements", row: int, x: Interval, ep
 
 def _message_event(program: Program, statements: "Statements", row: int, x: Interval, start: Start) -> Event:
     message = program.messages[start.message]
-    what, time = (message.value, message.time) if isinstance(message, Transfer) else ("signal", ())
-    if start.gradient:
-        what = f"gradient of {what}"
+    what, time = _carries(message, start.gradient)
     source, target = message.ends(start.gradient)
     sender, _ = functions_of(message, start.gradient)
     phase = Phase.BACKWARD if start.gradient else Phase.FORWARD
@@ -113,6 +126,33 @@ def _message_event(program: Program, statements: "Statements", row: int, x: Inte
         x.cost.sent[0].size_bytes if x.cost.sent else 0,
         statements.lines(Compute(sender, start.at, phase)),
     )
+
+
+def _carries(message: Message, gradient: bool) -> tuple[str, tuple[TimeIndex, ...]]:
+    """The words for what a message carries, and its indices in time."""
+    what, time = (message.value, message.time) if isinstance(message, Transfer) else ("signal", ())
+    return f"gradient of {what}" if gradient else what, time
+
+
+def _awaited(program: Program, exposure: Exposure, row: int) -> Iterator[Event]:
+    """The events of a row that waits for messages, one for each. What tasks and the epilogue wait for is in theirs."""
+    waits = [x for x in exposure.exposed if x.part is ExposedPart.MESSAGES]
+    for action, found in groupby(waits, lambda x: x.action):
+        assert isinstance(action, Start | Wait)
+        times = [*found]
+        start, end = times[0].start, times[-1].end
+        what, time = _carries(program.messages[action.message], action.gradient)
+        yield Event(row, Stream.COMPUTE, EventKind.EXPOSED, start, end, what, at_indices(time, action.at), end - start)
+
+
+def _summed(exposure: Exposure, row: int) -> Iterator[ExposedWait]:
+    """What a row waits for, each message and function once, with its seconds in the step."""
+    found: dict[tuple[Action, Why], float] = {}
+    for x in exposure.exposed:
+        action = x.action._replace(at=()) if isinstance(x.action, Compute | Start | Wait) else x.action
+        found[action, x.why] = found.get((action, x.why), 0.0) + x.time_s
+    for (action, why), time_s in found.items():
+        yield ExposedWait(row, action, why, time_s)
 
 
 def at_indices(time: tuple[TimeIndex, ...], at: At) -> tuple[tuple[str, int], ...]:

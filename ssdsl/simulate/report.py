@@ -6,16 +6,18 @@ from functools import cached_property
 
 from ssdsl.ir.program import Kernels
 from ssdsl.record import Record
+from ssdsl.simulate.exposed import ExposedPart
 from ssdsl.simulate.timeline import Timeline
 
 
 class DeviceReport(Record):
     """The figures of one row of the timeline: devices that do the same.
 
-    `span_s` is the time from its first task's start to its last one's end; `compute_s` and `communication_s` are spent
-    in it (collectives that a task waits for are communication, those in the background are not). `reduce_s` and
-    `optimizer_s` come after it: communication that completes gradients, and the optimizer's step with the gathers of
-    weights. `peak_parts` are the bytes of each part of its memory at the peak.
+    `span_s` is the time from its first task's start to its last one's end. A step is the sum of `compute_s` (of tasks,
+    without collectives that they wait for), `optimizer_s` (of the update), `exposed_s` (of communication, with nothing
+    else to run) and of the time that it is idle, as it waits for other devices. `communication_s` is the time in which
+    its links carry something for it, hidden or exposed. `peak_parts` are the bytes of each part of its memory at the
+    peak.
     """
 
     name: str
@@ -23,13 +25,23 @@ class DeviceReport(Record):
     device: str
     span_s: float
     compute_s: float
-    communication_s: float
-    reduce_s: float
     optimizer_s: float
+    communication_s: float
+    exposed_parts: tuple[tuple[ExposedPart, float], ...]
     idle_share: float  # of the step
     peak_bytes: int
     peak_parts: tuple[tuple[str, int], ...]
     capacity_bytes: int | None
+
+    @property
+    def exposed_s(self) -> float:
+        """The seconds in which it waits for communication, with nothing else to run."""
+        return sum(time_s for _, time_s in self.exposed_parts)
+
+    @property
+    def busy_s(self) -> float:
+        """The seconds in which it computes."""
+        return self.compute_s + self.optimizer_s
 
     @property
     def capacity_share(self) -> float | None:
@@ -56,9 +68,10 @@ class Report:
     """One simulated step of a plan; its `timeline` is drawn at the first look-up.
 
     `bubble` is Zero Bubble's rate (Qi et al. 2023): (cost - busy) / cost, where cost is the largest `span_s` and busy
-    the largest `compute_s + communication_s` of a device. `model_flops` counts the products of a step once,
-    without recomputed or repeated work (`model/products.py`); `mfu` is the time that they take at the devices' peak, as
-    a share of the step. `size` is the number of devices that the plan takes, those that run nothing among them.
+    the longest time within it in which a device computes, or waits for collectives. `model_flops` counts the products
+    of a step once, without recomputed or repeated work (`model/products.py`); `mfu` is the time that they take at the
+    devices' peak, as a share of the step. `size` is the number of devices that the plan takes, those that run nothing
+    among them.
     `kernels` says how operators run.
     """
 
@@ -80,6 +93,25 @@ class Report:
         """The rate at which a device computes the model's operations, the mean of all devices; None if a step takes no
         time."""
         return self.model_flops / (self.step_s * self.size) if self.step_s else None
+
+    @property
+    def communication_s(self) -> float:
+        """The communication of a device, hidden or exposed: the mean of those that run something."""
+        return self._mean(lambda d: d.communication_s)
+
+    @property
+    def exposed_s(self) -> float:
+        """The exposed communication of a device: the mean of those that run something."""
+        return self._mean(lambda d: d.exposed_s)
+
+    @property
+    def exposed_share(self) -> float:
+        """The exposed communication of a device as a share of the step."""
+        return self.exposed_s / self.step_s if self.step_s else 0.0
+
+    def _mean(self, of: Callable[[DeviceReport], float]) -> float:
+        ranks = sum(len(d.ranks) for d in self.devices)
+        return sum(of(d) * len(d.ranks) for d in self.devices) / ranks if ranks else 0.0
 
     @property
     def peak_bytes(self) -> int:

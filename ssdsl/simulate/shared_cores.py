@@ -30,7 +30,10 @@ def on_cores(trace: Trace, ranks: Sequence[int], cores: int) -> Trace:
     return Trace(
         [*map(stretched, trace.intervals)],
         trace.flows,
-        [s._replace(start=at(s.start), end=at(s.end), came=at(s.came), left=at(s.left)) for s in trace.stalls],
+        [
+            s._replace(start=at(s.start), end=at(s.end), came=at(s.came), left=at(s.left), asked=at(s.asked))
+            for s in trace.stalls
+        ],
         [*map(at, trace.ended)],
     )
 

@@ -8,11 +8,12 @@ from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
 from ssdsl.ir.execute import ActionPart
-from ssdsl.ir.program import Compute, Program, Role, Start
+from ssdsl.ir.program import Compute, Program, Role, Start, Update
 from ssdsl.model.products import step_flops
 from ssdsl.record import Record, replace
 from ssdsl.simulate.draw_timeline import draw, title_of
 from ssdsl.simulate.early_receives import roles_of_devices
+from ssdsl.simulate.exposed import Exposure, exposures
 from ssdsl.simulate.memory.activations import Activations
 from ssdsl.simulate.memory.memory import memories
 from ssdsl.simulate.price.costs import Costs
@@ -87,15 +88,12 @@ def simulated(program: Program, cluster: Cluster, prices: Prices, costs: Costs |
 def report(step: SimulatedStep, program: Program, source: Source) -> Report:
     """The report of a simulated step; its timeline refers to the lines of the plan's text."""
     cluster, trace, ends = step.cluster, step.trace, step.ends
-    step_s = max((e.end for e in ends), default=0.0)
-    devices = tuple(
-        _device(role, cluster, trace.ran[r], ends[r], step.memory[r], step_s)
-        for r, role in enumerate(program.roles)
-        if role.actions
-    )
+    step_s, exposed = max((e.end for e in ends), default=0.0), exposures(program, trace, cluster)
+    kept = [r for r, role in enumerate(program.roles) if role.actions]
+    devices = tuple(_device(program.roles[r], cluster, trace.ran[r], exposed[r], step.memory[r], step_s) for r in kept)
     flops = step_flops(program.graph, trains=program.trains)
     cost = max((d.span_s for d in devices), default=0.0)
-    busy = max((d.compute_s + d.communication_s for d in devices), default=0.0)
+    busy = max((_busy_in_span(trace.ran[r], ends[r]) for r in kept), default=0.0)
     bubble = max(0.0, (cost - busy) / cost) if cost else 0.0
     return Report(
         title_of(program, cluster),
@@ -109,7 +107,7 @@ def report(step: SimulatedStep, program: Program, source: Source) -> Report:
         tuple(_traffic(program, trace, cluster)),
         program.plan.devices,
         program.kernels,
-        lambda: replace(draw(program, source, cluster, trace, ends, step.memory), bubble=bubble),
+        lambda: replace(draw(program, source, cluster, trace, ends, exposed, step.memory), bubble=bubble),
     )
 
 
@@ -120,28 +118,36 @@ def capacity_bytes(program: Program, role: Role, cluster: Cluster) -> int:
 
 
 def _device(
-    role: Role, cluster: Cluster, intervals: list[Interval], epilogue: Epilogue, memory: Memory, step: float
+    role: Role, cluster: Cluster, intervals: list[Interval], exposure: Exposure, memory: Memory, step: float
 ) -> DeviceReport:
     tasks = [x for x in intervals if isinstance(x.action, Compute)]
     ranks = tuple(role.submesh.ranks())
-    compute, communication = sum(x.cost.compute_s for x in tasks), sum(x.cost.communication_s for x in tasks)
-    communication += sum(end - start for start, end in epilogue.reduces) - epilogue.reduce_s
-    optimizer = epilogue.end - epilogue.updates
-    busy = compute + communication + epilogue.reduce_s + optimizer
+    compute = sum(x.cost.compute_s for x in tasks)
+    optimizer = sum(x.cost.compute_s for x in intervals if isinstance(x.action, Update))
+    parts = exposure.parts()
+    spent = compute + optimizer + sum(time_s for _, time_s in parts)
     return DeviceReport(
         role.name,
         ranks,
         ", ".join(d.name for d in cluster.devices(ranks)),
         max(x.end for x in tasks) - min(x.start for x in tasks) if tasks else 0.0,
         compute,
-        communication,
-        epilogue.reduce_s,
         optimizer,
-        max(0.0, 1 - busy / step) if step else 0.0,
+        exposure.communication_s,
+        parts,
+        max(0.0, 1 - spent / step) if step else 0.0,
         memory.peak_bytes,
         memory.peak_parts,
         memory.capacity_bytes,
     )
+
+
+def _busy_in_span(intervals: list[Interval], epilogue: Epilogue) -> float:
+    """The seconds up to its last task in which a role computes, waits for collectives, or reduces gradients."""
+    tasks = [x.cost for x in intervals if isinstance(x.action, Compute)]
+    waits = sum(cost.communication_s for cost in tasks)
+    waits += sum(end - start for start, end in epilogue.reduces) - epilogue.reduce_s
+    return sum(cost.compute_s for cost in tasks) + waits
 
 
 def _mfu(program: Program, cluster: Cluster, flops: Mapping[str, float], step: float) -> float | None:

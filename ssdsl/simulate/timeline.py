@@ -5,7 +5,9 @@ All views of time (the terminal's chart, Chrome's trace, the HTML page) are draw
 
 from enum import StrEnum
 
+from ssdsl.ir.program import Action
 from ssdsl.record import Record
+from ssdsl.simulate.exposed import Why
 
 
 class Stream(StrEnum):
@@ -26,15 +28,16 @@ class EventKind(StrEnum):
     TRANSFER = "transfer"
     REDUCE = "reduce"  # of gradients, at the end of the step
     OPTIMIZER = "optimizer"
+    EXPOSED = "exposed"  # a wait for a message, with nothing else to run
 
 
 class Event(Record):
     """One activity of a row's devices, in seconds from the start of the step.
 
     `name` says what runs ("h.0 ... h.5"); `function` is the number of a task's function, as two functions may have one
-    name. `coordinate` are its indices in time, `communication_s` is the time of collectives in it. `lines` are the
-    lines of the plan that made it, from 1; `from_plan` is false if the plan left its place in the order to the
-    compiler.
+    name. `coordinate` are its indices in time, `communication_s` is the time in it that is exposed communication.
+    `lines` are the lines of the plan that made it, from 1; `from_plan` is false if the plan left its place in the order
+    to the compiler.
     """
 
     row: int
@@ -83,6 +86,16 @@ class MessageWait(Record):
     time_s: float
 
 
+class ExposedWait(Record):
+    """The seconds for which a device of a row waits for the communication of an action, with nothing else to run, and
+    why it is not hidden. Of a task or a message, all coordinates are one, and the action has none."""
+
+    row: int
+    action: Action
+    why: Why
+    time_s: float
+
+
 class TimelineRow(Record):
     """Devices that do the same at the same time: the name of their role, and their ranks."""
 
@@ -94,7 +107,7 @@ class TimelineRow(Record):
 class Timeline(Record):
     """The timeline of one step. `plan` and `text` are the name and the text of the plan's file, `params` the values of
     its params. Events are sorted by start. `bubble` is the report's, if it is known, and so are the `waits` for
-    messages."""
+    messages and the `exposed` communication."""
 
     title: str
     plan: str
@@ -107,3 +120,4 @@ class Timeline(Record):
     params: tuple[tuple[str, int], ...] = ()
     bubble: float | None = None
     waits: tuple[MessageWait, ...] = ()
+    exposed: tuple[ExposedWait, ...] = ()

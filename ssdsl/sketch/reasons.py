@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from ssdsl.lang.suggest import counted
 from ssdsl.record import Record
+from ssdsl.simulate.exposed import ExposedPart
 from ssdsl.simulate.report import Report
 from ssdsl.sketch.answers.clocks import MODULO
 from ssdsl.sketch.answers.cuts import CUT
@@ -14,7 +15,7 @@ SAME = 0.0005  # of a step: plans whose steps differ by less are called equal
 LEAST = 0.005  # of a step: smaller differences of one kind of work are no reason
 GATHERS = ("all_gather",)
 MUCH = 100  # times as many bytes: then the other plan sends hardly anything
-WORDS = {"compute": "computes", "communication": "communicates", "optimizer": "updates weights"}
+WORDS = {"compute": "computes", "exposed": "waits for communication", "optimizer": "updates weights"}
 # the functions whose calls in the plan's text contain a change, and the start of a note on the plan without it
 WRITTEN = {PlanChange.CUTS: (CUT,), PlanChange.ORDER: (SCHEDULE, MODULO)}
 OWN = {PlanChange.CUTS: "stages cut by arithmetic are", PlanChange.ORDER: "the plan's own order is"}
@@ -25,26 +26,27 @@ class SpentSeconds(Record):
     """The seconds of a step by kind of work, summed over all devices."""
 
     compute: float
-    communication: float
+    exposed: float
+    gathers: float  # of those exposed
     optimizer: float
     waiting: float
 
     @property
     def all(self) -> float:
-        return self.compute + self.communication + self.optimizer + self.waiting
+        return self.compute + self.exposed + self.optimizer + self.waiting
 
 
 def spent(report: Report) -> SpentSeconds:
     """The seconds that all devices spend in a step, by kind. In the rest of the step they wait for each other."""
-    compute = communication = optimizer = waiting = 0.0
+    compute = exposed = gathers = optimizer = waiting = 0.0
     for device in report.devices:
         ranks = len(device.ranks)
-        communicates = device.communication_s + device.reduce_s
         compute += ranks * device.compute_s
-        communication += ranks * communicates
+        exposed += ranks * device.exposed_s
+        gathers += ranks * dict(device.exposed_parts)[ExposedPart.WEIGHTS]
         optimizer += ranks * device.optimizer_s
-        waiting += ranks * max(0.0, report.step_s - device.compute_s - communicates - device.optimizer_s)
-    return SpentSeconds(compute, communication, optimizer, waiting)
+        waiting += ranks * max(0.0, report.step_s - device.busy_s - device.exposed_s)
+    return SpentSeconds(compute, exposed, gathers, optimizer, waiting)
 
 
 def reason(report: Report, best: Report) -> str:
@@ -64,10 +66,10 @@ def reason(report: Report, best: Report) -> str:
         if grew and more[worst] / 2 <= bubble <= 2 * more[worst]:
             return f"bubble {shares[0]}, not {shares[1]}"
         return _times("waits", here.waiting, there.waiting)
-    if worst == "communication" and (level := _level(report, best)):
-        return level
-    if worst == "optimizer" and (level := _level(report, best, GATHERS)):  # of weights in parts, after the update
-        return level
+    if worst == "exposed":
+        is_gathers = 2 * (here.gathers - there.gathers) > more[worst]  # of weights in parts, after the update
+        if level := _level(report, best, GATHERS if is_gathers else ()):
+            return level
     return _times(WORDS[worst], getattr(here, worst), getattr(there, worst))
 
 

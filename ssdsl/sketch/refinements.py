@@ -7,7 +7,8 @@ from itertools import chain
 from statistics import fmean
 
 from ssdsl.record import replace
-from ssdsl.simulate.report import Report
+from ssdsl.simulate.exposed import ExposedPart
+from ssdsl.simulate.report import DeviceReport, Report
 from ssdsl.sketch.answers import clocks, cuts, orders, widths
 from ssdsl.sketch.result import PlanChange, SearchResult, Tried
 from ssdsl.sketch.setting import Setting
@@ -157,6 +158,11 @@ def _least_share(report: Report, memory: float) -> float:
 
 
 def _without_waits(tried: Tried, of: Callable[[Sequence[float]], float]) -> float:
-    """The device-seconds of a step in which devices wait less by what all of them wait: by the least (`min`), which
-    another order may leave out, or by the mean, if other cuts make all work equally long."""
-    return tried.cost[0] * (1 - of([d.idle_share for d in tried.report.devices for _ in d.ranks]))
+    """The device-seconds of a step in which devices wait less by what all of them wait, for others or for messages: by
+    the least (`min`), which another order may leave out, or by the mean, if other cuts make all work equally long."""
+    step_s = tried.report.step_s or 1.0
+
+    def waits(device: DeviceReport) -> float:
+        return device.idle_share + dict(device.exposed_parts)[ExposedPart.MESSAGES] / step_s
+
+    return tried.cost[0] * (1 - of([waits(d) for d in tried.report.devices for _ in d.ranks]))

@@ -27,12 +27,13 @@ class Setting(Record):
 
     @property
     def figures(self) -> tuple[float | None, ...]:
-        """Step time, bubble, peak memory, its share of the capacity, traffic of all devices, number of devices, and
-        device-seconds."""
+        """Step time, bubble, share of exposed communication, peak memory, its share of the capacity, traffic of all
+        devices, number of devices, and device-seconds."""
         if (report := self.report) is None:
-            return (None,) * 7
+            return (None,) * 8
         traffic = sum(t.size_bytes for t in report.traffic)
-        return report.step_s, report.bubble, report.peak_bytes, self.filled, traffic, self.devices, self.device_s
+        shares = report.bubble, report.exposed_share
+        return report.step_s, *shares, report.peak_bytes, self.filled, traffic, self.devices, self.device_s
 
     @property
     def devices(self) -> int:
@@ -54,4 +55,4 @@ def best_of(settings: tuple[Setting, ...]) -> Setting | None:
     """The setting that fits and takes the fewest device-seconds; among equals the shortest step, then the least
     memory."""
     fit = [s for s in settings if s.report and not s.over]
-    return min(fit, key=lambda s: (s.device_s, s.figures[0], s.figures[2]), default=None)
+    return min(fit, key=lambda s: (s.device_s, s.figures[0], s.figures[3]), default=None)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from ssdsl.ir.program import Kernels
 from ssdsl.record import replace
+from ssdsl.simulate.exposed import ExposedPart
 from ssdsl.simulate.report import DeviceReport, Report, Traffic
 from ssdsl.simulate.timeline import Event, EventKind, Memory, Stream, Timeline, TimelineRow, TransferArrow
 
@@ -164,15 +165,16 @@ def _device(timeline: Timeline, number: int, row: TimelineRow) -> DeviceReport:
     communication = sum(e.communication_s for e in tasks)
     compute = sum(e.end_s - e.start_s for e in tasks) - communication
     memory = next(m for m in timeline.memory if m.row == number)
+    exposed = {ExposedPart.COLLECTIVES: communication, ExposedPart.GRADIENTS: REDUCE_S}
     return DeviceReport(
         name=row.name,
         ranks=row.ranks,
         device=row.device,
         span_s=max(e.end_s for e in tasks) - min(e.start_s for e in tasks),
         compute_s=compute,
-        communication_s=communication,
-        reduce_s=REDUCE_S,
         optimizer_s=OPTIMIZER_S,
+        communication_s=communication + REDUCE_S,
+        exposed_parts=tuple((part, exposed.get(part, 0.0)) for part in ExposedPart),
         idle_share=1 - (compute + communication + REDUCE_S + OPTIMIZER_S) / timeline.step_s,
         peak_bytes=memory.peak_bytes,
         peak_parts=memory.peak_parts,

@@ -4,7 +4,8 @@ import pytest
 
 from ssdsl.compile import compile_source
 from ssdsl.record import replace
-from ssdsl.simulate.report import Report, Traffic
+from ssdsl.simulate.exposed import ExposedPart
+from ssdsl.simulate.report import DeviceReport, Report, Traffic
 from ssdsl.sketch.reasons import reason
 from ssdsl.text.source import Source
 from tests.simulate.steps import ROOT, graph_of, step
@@ -22,6 +23,11 @@ one_f_one_b(stage, {parts})
 def report(parts: int, shares: str) -> Report:
     graph = graph_of("gpt:350m,layers=8,batch=16", meta=True)
     return step(compile_source(Source("plan.ssp", PLAN.format(parts=parts, shares=shares)), graph, {}, ROOT))
+
+
+def longer(device: DeviceReport, part: ExposedPart) -> DeviceReport:
+    """The device, exposed for a second more."""
+    return replace(device, exposed_parts=tuple((p, s + (p is part)) for p, s in device.exposed_parts))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +50,7 @@ def test_a_bubble_is_not_named_where_the_better_plan_waits_elsewhere_instead() -
 def test_of_two_levels_that_carry_more_the_outer_one_is_named() -> None:
     inner, outer = Traffic("node", "all_reduce", 1, 100), Traffic("cluster", "all_reduce", 1, 100)  # as in a report
     best = replace(report(4, "[1, 1]"), traffic=(inner, outer))
-    slower = tuple(replace(device, communication_s=device.communication_s + 1.0) for device in best.devices)
+    slower = tuple(longer(device, ExposedPart.COLLECTIVES) for device in best.devices)
     more = (replace(inner, size_bytes=300), replace(outer, size_bytes=200))
     assert reason(replace(best, devices=slower, traffic=more), best) == "sends 2.0 times as much over cluster links"
 
@@ -63,6 +69,6 @@ def test_a_bubble_that_is_a_smaller_share_of_a_longer_step_is_no_reason() -> Non
 def test_weights_that_are_gathered_over_slow_links_are_no_longer_update() -> None:
     gathers, sums = Traffic("cluster", "all_gather", 1, 100), Traffic("node", "all_reduce", 1, 100)
     best = replace(report(4, "[1, 1]"), traffic=(sums,))
-    slower = replace(best, devices=tuple(replace(d, optimizer_s=d.optimizer_s + 1.0) for d in best.devices))
-    assert reason(slower, best).startswith("updates weights")
+    slower = replace(best, devices=tuple(longer(d, ExposedPart.WEIGHTS) for d in best.devices))
+    assert reason(slower, best).startswith("waits for communication")
     assert reason(replace(slower, traffic=(sums, gathers)), best) == "gathers over cluster links, the best hardly does"

@@ -136,6 +136,7 @@ def show(
 def _views(
     loaded: LoadedPlan, overrides: dict[str, int], view: ViewName, every: bool, cluster: "Cluster | None"
 ) -> "tuple[View, ...]":
+    from ssdsl.show.advice.exposed import exposed_on
     from ssdsl.show.tables.communication import communication_view
     from ssdsl.show.tables.operators import dims_view, operators_view
     from ssdsl.show.tables.tasks import tasks_views
@@ -148,7 +149,11 @@ def _views(
         case ViewName.TASKS:
             return tasks_views(compiled(loaded, overrides, cluster=cluster).program, every)
         case ViewName.COMM:
-            return (communication_view(compiled(loaded, overrides, cluster=cluster).program, every),)
+            program = compiled(loaded, overrides, cluster=cluster)
+            if cluster is None or every:
+                return (communication_view(program.program, every),)
+            waits = exposed_on(program.program, cluster, simulated(program, cluster))
+            return (communication_view(program.program, exposed=waits),)
     raise AssertionError(f"{view} is drawn from a simulation")
 
 

@@ -1,5 +1,6 @@
 """`ssdsl simulate`: the time, memory and traffic of a step, without running it."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -8,7 +9,7 @@ from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import chosen_cluster
 from ssdsl.cli.options import settings
 from ssdsl.cli.pictures import save_html, save_trace
-from ssdsl.cli.pipeline import compiled, compiled_for, fits, load, simulated, state_of
+from ssdsl.cli.pipeline import compiled, compiled_for, fits, load, simulated, state_of, tried
 from ssdsl.cli.terminal import print_json, print_views
 from ssdsl.kernel_choice import EAGER
 from ssdsl.lang.save import FileMark, check_file
@@ -55,17 +56,22 @@ def simulate(
     program = compiled(loaded, overrides, cluster=compiled_for(chosen, costs), kernels=kernels)
     report = simulated(program, chosen, costs, state_of(master_weights, fp32_grads))
     from ssdsl.show.advice.by_line import by_line_view
+    from ssdsl.show.advice.exposed import exposed_rows, exposed_view
+    from ssdsl.show.advice.hides import what_hides
     from ssdsl.show.tables.report import report_json, report_views
     from ssdsl.show.view import as_json
 
     lines = by_line_view(program.program, chosen, report)
+    rows = exposed_rows(program.program, chosen, report)
+    trial = partial(tried, loaded, overrides, chosen, costs, state_of(master_weights, fp32_grads), kernels)
+    exposed = exposed_view(report, rows, what_hides(program.program, program.source, report, rows, trial))
     if trace is not None:
         save_trace(trace, report.timeline)
     if html is not None:
         save_html(html, report.timeline, lines)
     if json:
-        print_json({**report_json(report), "lines": as_json(lines)})
+        print_json({**report_json(report), "exposed": as_json(exposed), "lines": as_json(lines)})
     else:
-        print_views(*report_views(report), lines)
+        print_views(*report_views(report), exposed, lines)
     if not fits(program, report):
         raise typer.Exit(1)

@@ -9,9 +9,7 @@ axis it goes, a transfer to the `assign` that places its reader.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
 
-from ssdsl.analyse.collectives import OfGather, of_task
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.codegen.origins import Origins
@@ -19,17 +17,16 @@ from ssdsl.ir.comm import Message, Signal
 from ssdsl.ir.function import Function
 from ssdsl.ir.layout import Shard
 from ssdsl.ir.param import FlatParam, Param
-from ssdsl.ir.program import Program, Role
-from ssdsl.ir.uses import InstrPlace
+from ssdsl.ir.program import Program, Role, Start, Wait
 from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Phase, State
-from ssdsl.show.tables.report import waiting_s
+from ssdsl.show.advice.exposed import CommunicationNames
 from ssdsl.show.view import Column, ColumnKind, View
+from ssdsl.simulate.exposed import ExposedPart
 from ssdsl.simulate.memory.activations import Activations
 from ssdsl.simulate.price.fusion import Fusion
-from ssdsl.simulate.price.network import Network
 from ssdsl.simulate.report import DeviceReport, Report
-from ssdsl.simulate.timeline import Event, EventKind, Memory, MessageWait, Stream
+from ssdsl.simulate.timeline import Event, EventKind, Memory, MessageWait
 
 COLUMNS = (
     Column("statement", fold=True, style="bold cyan"),
@@ -50,7 +47,7 @@ def by_line_view(program: Program, cluster: Cluster, report: Report) -> View:
         return View("by line of the plan", COLUMNS, ())
     fullest = next(d for d in report.devices if d.peak_bytes == report.peak_bytes)
     lines = _Lines(program, cluster, report)
-    waiting = max(report.devices, key=lambda device: waiting_s(device) + lines.held_up_s(device))
+    waiting = max(report.devices, key=lambda device: in_collectives_s(device) + lines.held_up_s(device))
     held, waits = lines.memory(fullest), lines.communication(waiting)
     names = sorted({**held, **waits}, key=lambda name: (-held.get(name, 0.0), -waits.get(name, 0.0), name))
     peak, step = fullest.peak_bytes or 1, report.step_s or 1.0
@@ -67,6 +64,11 @@ def by_line_view(program: Program, cluster: Cluster, report: Report) -> View:
     return View("by line of the plan", COLUMNS, rows, notes)
 
 
+def in_collectives_s(device: DeviceReport) -> float:
+    """The exposed communication of a device, but for messages."""
+    return sum(time_s for part, time_s in device.exposed_parts if part is not ExposedPart.MESSAGES)
+
+
 @dataclass
 class _Lines:
     """A simulated program, with look-ups by statement."""
@@ -74,11 +76,13 @@ class _Lines:
     program: Program
     cluster: Cluster
     report: Report
+    names: CommunicationNames = field(init=False)
     origins: Origins = field(init=False)
     facts: ProgramIndex = field(init=False)
 
     def __post_init__(self) -> None:
-        self.origins, self.facts = Origins(self.program), ProgramIndex.on(self.program, self.cluster)
+        self.names = CommunicationNames(self.program, self.cluster)
+        self.origins, self.facts = self.names.origins, ProgramIndex.on(self.program, self.cluster)
         self._makers = self.program.graph.by_name | self.program.graph.makers
 
     # -- memory --------------------------------------------------------------------------------------------------------
@@ -160,21 +164,13 @@ class _Lines:
 
     def communication(self, device: DeviceReport) -> Shares:
         """The seconds of a step for which tasks and the optimizer wait for collectives and transfers, by statement."""
-        role, network, found = self._role(device), Network(self.cluster), Shares(float)
-        events = [e for e in self.report.timeline.events if self._row(e.row) == device.name]
-        for function in self.program.functions_of(role):
-            own = [e for e in events if e.function == function.number]
-            for phase in Phase:
-                waited = sum(e.communication_s for e in own if e.kind is EventKind(phase))
-                if waited:
-                    _add(found, self._collectives(function, phase, network), waited)
-        reduced = sum(e.communication_s for e in events if e.kind is EventKind.REDUCE and e.stream is Stream.COMPUTE)
-        sizes = Shares(float)
-        for flat in self.program.flats_of(role):
-            sizes[self.origins.flat(flat)] += flat.elements
-        _add(found, sizes, reduced)
-        held = self._transfers(device)
-        _add(found, held, sum(held.values()))
+        role, found = self._role(device), Shares(float)
+        for wait in self.report.timeline.exposed:
+            if self._row(wait.row) == device.name and not isinstance(wait.action, Start | Wait):
+                for name, share in self.names.shares(wait.action, role):
+                    found[name.statement or "(no statement)"] += share * wait.time_s
+        for statement, time_s in self._transfers(device).items():
+            found[statement or "(no statement)"] += time_s
         return found
 
     def held_up_s(self, device: DeviceReport) -> float:
@@ -183,20 +179,6 @@ class _Lines:
 
     def _waits(self, device: DeviceReport) -> list[MessageWait]:
         return [wait for wait in self.report.timeline.waits if self._row(wait.row) == device.name]
-
-    def _collectives(self, function: Function, phase: Phase, network: Network) -> Shares:
-        found = Shares(float)
-        for origin, collectives in groupby(of_task(self.facts, function, phase), lambda c: c.origin):
-            costs = (network.collective(c.call, function.submesh) for c in collectives)
-            found[self._statement(function, origin)] += sum(cost.communication_s for cost in costs)
-        return found
-
-    def _statement(self, function: Function, origin: InstrPlace | OfGather) -> str:
-        match origin:
-            case InstrPlace():
-                return self.origins.statement(function.at(origin))
-            case OfGather():
-                return self.origins.flat(self.program.flats[origin.flat])
 
     # -- transfers -----------------------------------------------------------------------------------------------------
 
@@ -207,7 +189,7 @@ class _Lines:
         found: dict[str, Shares] = {}
         for wait in self._waits(device):
             message = self.program.messages[wait.message]
-            of_statement = found.setdefault(self._of_message(message), Shares(float))
+            of_statement = found.setdefault(self.names.statement(message), Shares(float))
             of_statement[self._called(message, wait.gradient)] += wait.time_s
         rows = Shares(float)
         for statement, transfers in found.items():
@@ -215,14 +197,6 @@ class _Lines:
                 is_long = time_s >= NAMED * self.report.step_s
                 rows[f"{statement or '(no statement)'}; {name}" if is_long else statement] += time_s
         return rows
-
-    def _of_message(self, message: Message) -> str:
-        if isinstance(message, Signal):
-            orders = self.program.stated.items()
-            spans = (span for task, spans in orders if task.function == message.consumer for span in spans)
-            return next(map(self.origins.said, spans), "")
-        ends = (self.program.functions[number] for number in (message.consumer, message.producer))
-        return next(filter(None, map(self.origins.message, ends)), "")
 
     def _called(self, message: Message, gradient: bool) -> str:
         """The words for a transfer: `transfer of h.3 add from gpus[pp = 0] to gpus[pp = 1]`."""

@@ -38,11 +38,13 @@ MARKS = {
     EventKind.REDUCE: GanttMark("R", "reduce gradients", "#2a062c on #d07fd4"),
     EventKind.OPTIMIZER: GanttMark("O", "optimizer", "#0f141d on #95a2b8"),
     EventKind.TRANSFER: GanttMark("=", "transfer", "#120b38 on #a094f7"),
+    EventKind.EXPOSED: GanttMark("~", "exposed", "#3b0410 on #f0768b"),
 }
 SENT = replace(MARKS[EventKind.TRANSFER], letter=">", word="sent")
 RECEIVED = replace(MARKS[EventKind.TRANSFER], letter="<", word="received")
 TASKS = (EventKind.FORWARD, EventKind.BACKWARD, EventKind.DGRAD, EventKind.WGRAD)  # the kinds that a plan orders
-FILL, COLLECTIVE, IDLE = "─", "~", "·"
+EXPOSED = MARKS[EventKind.EXPOSED]
+FILL, IDLE = "─", "·"
 LEAST_CELLS = 16
 NUMBERED = 3  # cells that a letter and a number of two digits take
 NAMED = 3  # roles that a note names
@@ -174,8 +176,8 @@ def _owners(events: Iterable[Event], span: Span, cells: int, least: float = 0.5)
 def _runs(
     owners: list[Event | None], directions: dict[Event, GanttMark], idle: str = IDLE
 ) -> Iterator[tuple[str, str]]:
-    """The texts of a line with their styles: an event's letter, its number if it fits, and its collectives at the
-    end."""
+    """The texts of a line with their styles: an event's letter, its number if it fits, and at the end what of it is
+    exposed communication."""
     for _, same in groupby(owners, key=id):
         run = list(same)
         event = run[0]
@@ -186,12 +188,13 @@ def _runs(
         letter, style = mark.letter, mark.style
         if _is_completed(event):
             letter, style = letter.lower(), f"{style} underline"
-        label = letter + micro_batch(event)
+        label = letter if event.kind is EventKind.EXPOSED else letter + micro_batch(event)
         label = label if len(label) <= len(run) else letter
         rest = len(run) - len(label)
         tail = min(rest, round(len(run) * event.communication_s / max(event.end_s - event.start_s, 1e-12)))
         yield label, f"{style} bold"
-        yield FILL * (rest - tail) + COLLECTIVE * tail, style
+        yield FILL * (rest - tail), style
+        yield EXPOSED.letter * tail, EXPOSED.style
 
 
 def _is_completed(event: Event) -> bool:
@@ -234,8 +237,8 @@ def _plain(text: str, style: str = "") -> Text:
 def _legend(drawn: set[Event], directions: dict[Event, GanttMark], width: int) -> list[Text]:
     """The lines that explain the letters in use."""
     marks = {directions.get(event, MARKS[event.kind]) for event in drawn}
+    marks |= {EXPOSED} if any(e.communication_s for e in drawn) else set()
     entries = [(m.letter, m.word, f"{m.style} bold") for m in (*MARKS.values(), SENT, RECEIVED) if m in marks]
-    entries += [(COLLECTIVE, "collectives", "")] if any(e.communication_s for e in drawn) else []
     lines = [Text(no_wrap=True, overflow="crop")]
     for letter, word, style in [*entries, (IDLE, "idle", "dim")]:
         entry = Text.assemble((letter, style), f" {word}")

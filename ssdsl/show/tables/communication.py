@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -27,7 +27,7 @@ from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.paths import starred
 from ssdsl.plan.plan import Phase
 from ssdsl.record import Record
-from ssdsl.show.view import Column, ColumnKind, View
+from ssdsl.show.view import Column, ColumnKind, Value, View
 
 COLUMNS = (
     Column("communication", style="bold cyan"),
@@ -38,6 +38,8 @@ COLUMNS = (
     Column("calls", ColumnKind.COUNT),
     Column("bytes", ColumnKind.BYTES),
 )
+EXPOSED = Column("exposed", ColumnKind.SECONDS, key="exposed_s")
+Exposed = Mapping[tuple[str, str, str, str], float]  # by `communication`, `when`, `of` and `on`
 SIGNAL_BYTES = 4  # one number
 
 
@@ -57,9 +59,10 @@ class Communication(Record):
     size_bytes: int
 
 
-def communication_view(program: Program, every: bool = False) -> View:
-    """A row per kind, axes and tensor; repeated layers share a row unless `every`."""
-    rows: dict[tuple[str, ...], list[int]] = {}
+def communication_view(program: Program, every: bool = False, exposed: Exposed | None = None) -> View:
+    """A row per kind, axes and tensor; repeated layers share a row unless `every`. `exposed` are the seconds for which
+    a device waits."""
+    rows: dict[tuple[str, str, str, str, str], list[int]] = {}
     for c in communications(program):
         of = c.of if every else starred(c.of)
         sums = rows.setdefault((c.kind, ", ".join(c.over), c.when, of, str(c.on)), [0, 0])
@@ -68,12 +71,19 @@ def communication_view(program: Program, every: bool = False) -> View:
     note = () if rows else ("nothing is communicated",)
     notes = ("calls and bytes: of one device in a step; bytes of whole tensors, as PyTorch is given them", *note)
     title = f"communication of {program.graph.name}"
-    return View(title, COLUMNS, tuple((*key, calls, size) for key, (calls, size) in rows.items()), notes)
+    cells: list[tuple[Value, ...]] = [(*key, n, size) for key, (n, size) in rows.items()]
+    if exposed is None:
+        return View(title, COLUMNS, tuple(cells), notes)
+    waits = (exposed.get((kind, when, of, on), 0.0) for kind, _, when, of, on in rows)
+    cells = [(*row, time_s) for row, time_s in zip(cells, waits, strict=True)]
+    return View(
+        title, (*COLUMNS, EXPOSED), tuple(cells), (*notes, "exposed: for which a device waits that waits longest")
+    )
 
 
 def communications(program: Program) -> Iterator[Communication]:
     """All communication of a step, once for each set of devices that do the same."""
-    fold = _Fold(program)
+    fold = Labelled(program)
     for prologue in program.prologues:
         yield from fold.of_prologue(prologue)
     for function in program.functions:
@@ -85,8 +95,8 @@ def communications(program: Program) -> Iterator[Communication]:
 
 
 @dataclass(slots=True)
-class _Fold:
-    """A program, with its look-up tables."""
+class Labelled:
+    """The communication of a program, with words for what it carries."""
 
     program: Program
     facts: ProgramIndex = field(init=False)
@@ -104,24 +114,26 @@ class _Fold:
     def of_prologue(self, prologue: Prologue) -> Iterator[Communication]:
         for origin, found in groupby(of_prologue(prologue), lambda c: c.origin):
             assert isinstance(origin, InstrPlace)
-            yield from self.counted(_calls(found), "inputs", self._of(prologue.body[origin.instr]), prologue.submesh, 1)
+            yield from self.counted(
+                _calls(found), "inputs", self.of_instr(prologue.body[origin.instr]), prologue.submesh, 1
+            )
 
     def of_function(self, function: Function) -> Iterator[Communication]:
         times = math.prod(t.parts for t in function.time)
         for phase in function.phases:
-            when = "forward" if phase is Phase.FORWARD else "backward"
+            when = phase_word(phase)
             for origin, found in groupby(of_task(self.facts, function, phase), lambda c: c.origin):
                 match origin:
                     case InstrPlace():
-                        of = self._of(function.at(origin))
+                        of = self.of_instr(function.at(origin))
                         yield from self.counted(_calls(found), when, of, function.submesh, times)
                     case OfGather():
-                        of = _called(self.program.flats[origin.flat])
+                        of = called(self.program.flats[origin.flat])
                         for call in _calls(found):
-                            what = f"weights, {when}" if call.kind == "all_gather" else "gradients"
+                            what = gathered(call, when)
                             yield from self.counted((call,), what, of, function.submesh, times)
 
-    def _of(self, instr: Instr) -> str:
+    def of_instr(self, instr: Instr) -> str:
         """The operator whose result an instruction converts or computes."""
         match instr:
             case Conversion():
@@ -148,7 +160,7 @@ class _Fold:
             return
         kinds = ScatterGrads, StartReduce, GatherParam
         scatters, reduces, gathers = (role.actions.count(kind(flat.number)) for kind in kinds)
-        of = _called(flat)
+        of = called(flat)
         yield from self.counted(of_scatter(flat), "gradients", of, flat.submesh, scatters)
         yield from self.counted(of_once(flat), "gradients", of, flat.submesh, reduces)
         if flat.completion.tied:
@@ -165,11 +177,21 @@ class _Fold:
                 yield Communication(c.kind, c.axes, when, of, on, calls * times, calls * times * c.size_bytes)
 
 
+def phase_word(phase: Phase) -> str:
+    """Forward, or backward and its halves."""
+    return "forward" if phase is Phase.FORWARD else "backward"
+
+
 def _calls(found: Iterable[TaskCollective]) -> list[SizedCollective]:
     return [collective.call for collective in found]
 
 
-def _called(flat: FlatParam) -> str:
+def gathered(call: SizedCollective, when: str) -> str:
+    """When weights are gathered for a section, or their gradients are reduced."""
+    return f"weights, {when}" if call.kind == "all_gather" else "gradients"
+
+
+def called(flat: FlatParam) -> str:
     """The name of a weight, or the common prefix of several."""
     if len(flat.weights) == 1:
         return flat.weights[0]

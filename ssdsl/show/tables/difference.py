@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar
 
 from ssdsl.record import Record
 from ssdsl.show.charts.gantt import alike
-from ssdsl.show.tables.report import busy_s, flops
+from ssdsl.show.tables.report import flops
 from ssdsl.show.view import Column, ColumnKind, View, seconds, size
 from ssdsl.simulate.report import DeviceReport, Report
 
@@ -54,6 +54,8 @@ def count(value: float) -> str:
 OF_A_REPORT: tuple[Figure[Report], ...] = (
     Figure("step_s", "step", seconds, lambda r: r.step_s),
     Figure("bubble", "bubble", share, lambda r: r.bubble),
+    Figure("communication_s", "communication", seconds, lambda r: r.communication_s),
+    Figure("exposed_s", "exposed communication", seconds, lambda r: r.exposed_s),
     Figure("mfu", "MFU", share, lambda r: r.mfu),
     Figure("model_flops", "model FLOPs", flops, lambda r: r.model_flops),
     Figure("peak_bytes", "largest peak memory", size, lambda r: r.peak_bytes),
@@ -62,7 +64,8 @@ OF_A_REPORT: tuple[Figure[Report], ...] = (
     Figure("devices", "devices", count, lambda r: r.size),
 )
 OF_A_DEVICE: tuple[Figure[DeviceReport], ...] = (
-    Figure("busy_s", "busy", seconds, busy_s),
+    Figure("busy_s", "busy", seconds, lambda d: d.busy_s),
+    Figure("exposed_s", "exposed communication", seconds, lambda d: d.exposed_s),
     Figure("idle_share", "idle", share, lambda d: d.idle_share),
     Figure("peak_bytes", "peak memory", size, lambda d: d.peak_bytes),
 )
@@ -114,10 +117,10 @@ def difference_json(before: Report, after: Report, names: Names) -> dict[str, An
     """The JSON of `ssdsl diff`. A figure is an object of `before`, `after`, `change` and `relative` (change / before).
 
     Times are seconds, sizes bytes, shares of 1; what is not known, or only one of the two has, is null. Keys: `before`
-    and `after`, the names; `figures` of the step (`step_s`, `bubble`, `mfu`, `model_flops`, `peak_bytes` of the fullest
-    device, `traffic_bytes`, `roles`, `devices`); `devices`, a list of `role`, `busy_s`, `idle_share` and `peak_bytes`
-    for the roles of both; `only_before` and `only_after`, other roles; `traffic`, a list of `level`, `kind`, `calls`
-    and `bytes`.
+    and `after`, the names; `figures` of the step (`step_s`, `bubble`, `communication_s` and `exposed_s` of a device,
+    `mfu`, `model_flops`, `peak_bytes` of the fullest device, `traffic_bytes`, `roles`, `devices`); `devices`, a list of
+    `role`, `busy_s`, `exposed_s`, `idle_share` and `peak_bytes` for the roles of both; `only_before` and `only_after`,
+    other roles; `traffic`, a list of `level`, `kind`, `calls` and `bytes`.
     """
     only = _only(before, after)
     sizes, calls = _traffic(before, after, "size_bytes"), _traffic(before, after, "calls")

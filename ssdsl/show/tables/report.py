@@ -1,16 +1,18 @@
 """`ssdsl simulate`: the step in figures, a row per role, and the traffic on the links."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from ssdsl.ir.program import Kernels
 from ssdsl.show.charts.gantt import alike, shortened
 from ssdsl.show.pattern import ranks
-from ssdsl.show.view import Column, ColumnKind, View
+from ssdsl.show.view import Column, ColumnKind, View, seconds
 from ssdsl.simulate.report import DeviceReport, Report
 
 SUMMARY = (
     Column("step", ColumnKind.SECONDS, "bold"),
     Column("bubble", ColumnKind.SHARE),
+    Column("exposed", ColumnKind.SHARE, key="exposed_share"),
     Column("MFU", ColumnKind.SHARE),
     Column("FLOP/s/device", ColumnKind.COUNT, drop=1, key="device_flops_per_s"),
     Column("peak memory", ColumnKind.BYTES),
@@ -22,6 +24,7 @@ DEVICES = (
     Column("ranks", fold=True, drop=2),
     Column("busy", ColumnKind.SECONDS),
     Column("communication", ColumnKind.SECONDS, drop=1),
+    Column("exposed", ColumnKind.SECONDS),
     Column("idle", ColumnKind.SHARE),
     Column("peak", ColumnKind.BYTES),
     Column("full", ColumnKind.SHARE),
@@ -38,8 +41,8 @@ KERNELS = {
     Kernels.COMPILED: "kernels: those that torch.compile makes, as in programs of `ssdsl run --kernels compiled`",
     Kernels.FUSED: "kernels: fused, as by hand in Megatron-LM, also across communication",
 }
-VERSION = 1  # of the keys of `report_json`
-LONGEST_ROLE = 19  # what 80 columns have room for
+VERSION = 2  # of the keys of `report_json`
+LONGEST_ROLE = 17  # what 80 columns have room for
 
 
 def report_views(report: Report) -> tuple[View, ...]:
@@ -52,13 +55,21 @@ def summary_view(report: Report) -> View:
     row = (
         report.step_s,
         report.bubble,
+        report.exposed_share,
         report.mfu,
         None if report.flops_per_s is None else f"{flops(report.flops_per_s)}/s",
         report.peak_bytes,
         max((s for d in report.devices if (s := d.capacity_share) is not None), default=None),
         report.size,
     )
-    return View(report.title, SUMMARY, (row,), (KERNELS[report.kernels],))
+    return View(report.title, SUMMARY, (row,), (KERNELS[report.kernels], *_hidden(report)))
+
+
+def _hidden(report: Report) -> Iterator[str]:
+    """A note on how much of the communication is exposed."""
+    if report.communication_s:
+        share, exposed, all_ = report.exposed_s / report.communication_s, report.exposed_s, report.communication_s
+        yield f"exposed: {share:.0%} of the communication of a device, {seconds(exposed)} of {seconds(all_)}"
 
 
 def devices_view(report: Report) -> View:
@@ -68,8 +79,9 @@ def devices_view(report: Report) -> View:
         (
             shortened(name, LONGEST_ROLE),
             ranks(tuple(rank for n in numbers for rank in report.devices[n].ranks)),
-            busy_s(device := report.devices[numbers[0]]),
-            waiting_s(device),
+            (device := report.devices[numbers[0]]).busy_s,
+            device.communication_s,
+            device.exposed_s,
             device.idle_share,
             device.peak_bytes,
             device.capacity_share,
@@ -77,8 +89,8 @@ def devices_view(report: Report) -> View:
         for name, numbers in groups
     )
     notes = (
-        "per device; busy: tasks with the communication that they wait for, gradients and the optimizer",
-        "communication: what tasks wait for, and reductions of gradients; full: the peak as a share of its memory",
+        "per device; busy: it computes; communication: its links carry something for it; exposed: it waits for that",
+        "idle: it waits for other devices; a step is busy, exposed and idle; full: the peak as a share of its memory",
     )
     over = [d for d in report.devices if (d.capacity_share or 0) > 1]
     more = (f"out of memory: {len(over)} of {len(report.devices)} roles",) if over else ()
@@ -104,6 +116,8 @@ def report_json(report: Report) -> dict[str, Any]:
         "cluster": report.cluster,
         "step_s": report.step_s,
         "bubble": report.bubble,
+        "communication_s": report.communication_s,
+        "exposed_s": report.exposed_s,
         "model_flops": report.model_flops,
         "mfu": report.mfu,
         "device_flops_per_s": report.flops_per_s,
@@ -119,7 +133,7 @@ def report_json(report: Report) -> dict[str, Any]:
 
 def _figures(device: DeviceReport) -> tuple[float | None, ...]:
     """A key of a role: roles with equal figures share a row. Times are rounded to a nanosecond."""
-    times = (round(v, 9) for v in (busy_s(device), waiting_s(device), device.idle_share))
+    times = (round(v, 9) for v in (device.busy_s, device.communication_s, device.exposed_s, device.idle_share))
     return *times, device.peak_bytes, device.capacity_bytes
 
 
@@ -130,10 +144,11 @@ def _device_json(device: DeviceReport) -> dict[str, Any]:
         "ranks": list(device.ranks),
         "span_s": device.span_s,
         "compute_s": device.compute_s,
-        "communication_s": device.communication_s,
-        "reduce_s": device.reduce_s,
         "optimizer_s": device.optimizer_s,
-        "busy_s": busy_s(device),
+        "busy_s": device.busy_s,
+        "communication_s": device.communication_s,
+        "exposed_s": device.exposed_s,
+        "exposed_parts": dict(device.exposed_parts),
         "idle_share": device.idle_share,
         "peak_bytes": device.peak_bytes,
         "peak_parts": dict(device.peak_parts),
@@ -141,16 +156,6 @@ def _device_json(device: DeviceReport) -> dict[str, Any]:
         "capacity_share": device.capacity_share,
         "over_bytes": device.over_bytes,
     }
-
-
-def busy_s(device: DeviceReport) -> float:
-    """The seconds in which a device is not idle."""
-    return device.compute_s + waiting_s(device) + device.optimizer_s
-
-
-def waiting_s(device: DeviceReport) -> float:
-    """The seconds in which computing waits for communication, and those of gradient reductions."""
-    return device.communication_s + device.reduce_s
 
 
 def flops(value: float) -> str:

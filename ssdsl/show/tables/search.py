@@ -15,7 +15,7 @@ from ssdsl.sketch.reasons import notes, reason, spent
 from ssdsl.sketch.result import PlanChange, SearchResult, Tried
 from ssdsl.sketch.sketch import Sketch, Values
 
-VERSION = 1  # of the keys of `search_json`
+VERSION = 2  # of the keys of `search_json`
 OVER_SHOWN = 3  # plans out of memory that are named
 COLUMNS = (
     Column("plan", key="plan", drop=2),
@@ -25,7 +25,7 @@ COLUMNS = (
     Column("tokens /s/device", key="tokens_per_device_s", drop=3),
     Column("MFU", ColumnKind.SHARE, key="mfu"),
     Column("bubble", ColumnKind.SHARE, key="bubble"),
-    Column("comm.", ColumnKind.SHARE, key="communication_share", drop=1),
+    Column("exposed", ColumnKind.SHARE, key="exposed_share", drop=1),
     Column("peak", ColumnKind.BYTES, key="peak_bytes"),
     Column("devices", ColumnKind.COUNT, key="devices"),
     Column("why not better", key="why", fold=True),
@@ -61,11 +61,11 @@ def row(tried: Tried, found: SearchResult, graph: Graph) -> dict[str, Any]:
     figures: dict[str, Any] = dict.fromkeys(c.key for c in COLUMNS)
     figures |= {"plan": _name(tried.sketch, found), "setting": _setting(tried), "why": why(tried, found)}
     if tried.setting.report is not None:
-        report, cost, all_ = tried.report, tried.setting.device_s, spent(tried.report)
+        report, cost = tried.report, tried.setting.device_s
         counts = zip(RATES, rates(graph), strict=True)
         figures |= {key: count / cost for key, count in counts if count}
         figures |= {"step_s": report.step_s, "mfu": report.mfu, "bubble": report.bubble}
-        figures |= {"communication_share": all_.communication / all_.all}
+        figures |= {"exposed_share": report.exposed_share}
         figures |= {"peak_bytes": report.peak_bytes, "devices": tried.setting.devices}
     return figures
 
@@ -106,7 +106,7 @@ def why(tried: Tried, found: SearchResult) -> str:
         return ""
     if tried is best:
         here = spent(tried.report)
-        lost, name = max((here.waiting, "waiting"), (here.communication, "communication"))
+        lost, name = max((here.waiting, "waiting"), (here.exposed, "exposed communication"))
         return f"best; {name} takes {lost / here.all:.0%}" if lost > 0.005 * here.all else "best"
     slower = tried.setting.device_s / best.setting.device_s - 1
     because = reason(tried.report, best.report) if slower > 0 else ""  # a baseline may be the better plan

@@ -10,6 +10,7 @@ VERSION = 1  # of the keys of `sweep_json`
 FIGURES = (
     Column("step", ColumnKind.SECONDS, "bold"),
     Column("bubble", ColumnKind.SHARE),
+    Column("exposed", ColumnKind.SHARE, drop=4),
     Column("peak memory", ColumnKind.BYTES),
     Column("of capacity", ColumnKind.SHARE, drop=2),
     Column("traffic", ColumnKind.BYTES, drop=3),
@@ -17,7 +18,10 @@ FIGURES = (
     Column("device-s", ColumnKind.SECONDS, drop=1),
     Column("note"),
 )
-NOTE = "best: of those that fit, the fewest device-s (step x devices); traffic: of all devices in a step"
+NOTES = (
+    "best: of those that fit, the fewest device-s (step x devices); traffic: of all devices in a step",
+    "exposed: the share of the step in which a device waits for communication",
+)
 OVER = "over: a device needs so much more memory than it has"
 
 
@@ -29,7 +33,7 @@ def sweep_view(title: str, settings: tuple[Setting, ...]) -> View:
     rows = tuple((*(s.params.get(name) for name in names), *s.figures, note(s, best)) for s in settings)
     none = () if best is not None else ("no setting fits",)
     over = (OVER,) if any(s.over for s in settings) else ()
-    return View(title, columns, rows, (*none, *_refusals(settings), NOTE, *over))
+    return View(title, columns, rows, (*none, *_refusals(settings), *NOTES, *over))
 
 
 def note(setting: Setting, best: Setting | None, in_full: bool = False) -> str:
@@ -65,7 +69,7 @@ def sweep_json(plan: str, cluster: str, settings: tuple[Setting, ...]) -> dict[s
 
 
 def _json(setting: Setting) -> dict[str, Any]:
-    keys = ("step_s", "bubble", "peak_bytes", "capacity_share", "traffic_bytes", "devices", "device_s")
+    keys = ("step_s", "bubble", "exposed_share", "peak_bytes", "capacity_share", "traffic_bytes", "devices", "device_s")
     refused = setting.refused
     return {
         "params": dict(setting.params),

@@ -7,7 +7,7 @@ from ssdsl.show.tables.sweep import note
 from ssdsl.sketch.setting import Setting, best_of
 
 SCRIPTS = ("elements", "scale", "sweep")
-FIGURES = ("step", "bubble", "peak", "filled", "traffic", "devices", "device_s")
+FIGURES = ("step", "bubble", "exposed", "peak", "filled", "traffic", "devices", "device_s")
 
 
 def sweep_html(title: str, settings: tuple[Setting, ...]) -> str:

@@ -21,12 +21,14 @@ class CommCost(Record):
 class Cost(Record):
     """The cost of an action: the seconds that it computes and communicates, and its communication. A message
     communicates for as long as its bytes leave, and arrives `latency_s` seconds after they have left; the latencies of
-    a collective are in `communication_s`, as its rounds follow each other."""
+    a collective are in `communication_s`, as its rounds follow each other. Collectives that run while an operator of
+    the action computes take `hidden_s` seconds of `compute_s`, beside what they take of `communication_s`."""
 
     compute_s: float = 0.0
     communication_s: float = 0.0
     sent: tuple[CommCost, ...] = ()
     latency_s: float = 0.0
+    hidden_s: float = 0.0
 
     @property
     def time_s(self) -> float:
@@ -67,4 +69,5 @@ def total(costs: Iterable[Cost]) -> Cost:
         sum([c.communication_s for c in found]),
         tuple([s for c in found for s in c.sent]),
         sum([c.latency_s for c in found]),
+        sum([c.hidden_s for c in found]),
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.analyse.collectives import SizedCollective, of_action, of_section, of_task
+from ssdsl.analyse.collectives import SizedCollective, TaskCollective, of_action, of_section, of_task
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Device
@@ -134,7 +134,7 @@ class Roofline:
             case OnFlat():
                 flat = self.program.flats[action.flat]
                 found = of_action(action, flat, self.facts.state)
-                tie = [self._tie(flat)] if isinstance(action, WaitReduce) else []
+                tie = [self.tie(flat)] if isinstance(action, WaitReduce) else []
                 return total([*(self.network.collective(c, flat.submesh) for c in found), *tie])
             case Update():
                 return self._update(role)
@@ -160,24 +160,34 @@ class Roofline:
 
     def _compute(self, function: Function, phase: Phase, role: Role) -> Cost:
         """The cost of a task: the time that it computes, and that of its collectives which no operator hides."""
-        devices = self.devices[role.name]
-        slowest = max(devices, key=lambda d: self.computing.times(function, d).of(phase))
-        key = function.number, phase
+        slowest, key = self._slowest(function, phase, role), (function.number, phase)
         if key not in self.communication:
-            self.communication[key] = total(self._collectives(function, phase, slowest))
+            self.communication[key] = total(cost for _, cost in self._groups(function, phase, slowest))
         return total((Cost(self.computing.times(function, slowest).of(phase)), self.communication[key]))
 
-    def _collectives(self, function: Function, phase: Phase, device: Device) -> Iterator[Cost]:
-        """Yields the cost of a function's collectives, in groups that overlap with the same operator, without the time
-        that the operator hides."""
-        calls = (collective.call for collective in of_task(self.facts, function, phase))
-        for overlaps, found in itertools.groupby(calls, key=lambda c: c.overlaps):
-            cost, hidden = total(self.network.collective(c, function.submesh) for c in found), 0.0
+    def exposed(self, function: Function, phase: Phase, role: Role) -> Iterator[tuple[TaskCollective, float]]:
+        """Yields the collectives of a task with the seconds of each that no operator hides."""
+        for found, cost in self._groups(function, phase, self._slowest(function, phase, role)):
+            share = cost.communication_s / ((cost.communication_s + cost.hidden_s) or 1.0)
+            for c in found:
+                yield c, share * self.network.collective(c.call, function.submesh).communication_s
+
+    def _slowest(self, function: Function, phase: Phase, role: Role) -> Device:
+        return max(self.devices[role.name], key=lambda d: self.computing.times(function, d).of(phase))
+
+    def _groups(self, function: Function, phase: Phase, device: Device) -> Iterator[tuple[list[TaskCollective], Cost]]:
+        """Yields a function's collectives in groups that overlap with the same operator, each with its cost; the time
+        that the operator hides is `hidden_s`."""
+        every = of_task(self.facts, function, phase)
+        for overlaps, group in itertools.groupby(every, key=lambda c: c.call.overlaps):
+            found = [*group]
+            cost, beside = total(self.network.collective(c.call, function.submesh) for c in found), 0.0
             if overlaps is not None:
                 op, in_phase = overlaps
-                hidden = self.computing.of_one(function, op, device).of(in_phase or phase)
+                beside = self.computing.of_one(function, op, device).of(in_phase or phase)
             # hidden as a group: operator and collectives run at the same time, and the longer one counts
-            yield replace(cost, communication_s=max(0.0, cost.communication_s - hidden))
+            exposed = max(0.0, cost.communication_s - beside)
+            yield found, replace(cost, communication_s=exposed, hidden_s=cost.communication_s - exposed)
 
     def _update(self, role: Role) -> Cost:
         """The cost of the optimizer's step: a pass over the weights and their state."""
@@ -186,7 +196,7 @@ class Roofline:
         traffic = sum(state.update_traffic(f.dtype) * f.elements_over(f.sharded.optimizer) for f in flats)
         return Cost(traffic * max(1 / d.achievable_bandwidth() for d in self.devices[role.name]))
 
-    def _tie(self, flat: FlatParam) -> Cost:
+    def tie(self, flat: FlatParam) -> Cost:
         """The cost of summing a tied weight's gradients over the devices of all submeshes that hold the same part."""
         size = flat.elements_over(flat.sharded.optimizer) * self.facts.state.gradient_bytes(flat.dtype)
         ranks = tuple(sorted(s.ranks()[0] for s in flat.completion.tied))  # the first devices stand for the others

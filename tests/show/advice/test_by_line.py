@@ -10,8 +10,7 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_source
 from ssdsl.model.graph import Graph
 from ssdsl.record import replace
-from ssdsl.show.advice.by_line import by_line_view
-from ssdsl.show.tables.report import waiting_s
+from ssdsl.show.advice.by_line import by_line_view, in_collectives_s
 from ssdsl.show.view import as_json
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
@@ -88,7 +87,7 @@ def test_they_add_up(graph: Graph, text: str) -> None:
     assert sum(r["peak_bytes"] for r in rows.values()) == pytest.approx(report.peak_bytes, abs=len(rows))
     assert sum(r["peak_share"] for r in rows.values()) == pytest.approx(1)
     held = [sum(w.time_s for w in report.timeline.waits if w.row == row) for row in range(len(report.devices))]
-    waits = (waiting_s(device) + held_s for device, held_s in zip(report.devices, held, strict=True))
+    waits = (in_collectives_s(device) + held_s for device, held_s in zip(report.devices, held, strict=True))
     assert sum(r["waits_s"] for r in rows.values()) == pytest.approx(max(waits))
 
 

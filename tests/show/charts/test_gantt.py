@@ -18,7 +18,7 @@ gpus_pp0 F0──~F1──~···········B0──────~~F2──~
 gpus_pp1 ······F0─~B0──────~~F1──~B1─────~~~·F2──~B2─────~~~R~~···········O─────
          ┬───────┬───────┬───────┬───────┬───────┬───────┬───────┬────────┬─────
       ms 0       10      20      30      40      50      60      70       80
-F forward  B backward  R reduce gradients  O optimizer  ~ collectives  · idle
+F forward  B backward  R reduce gradients  O optimizer  ~ exposed  · idle
 order: all 12 tasks from the plan
 """
 

@@ -23,8 +23,8 @@ def test_the_tables() -> None:
     assert summary["device_flops_per_s"] == f"{flops(report.flops_per_s or 0)}/s"
     assert summary["devices"] == 8 and summary["peak_memory"] == 39_600_000_000
     first = as_json(devices_view(report))[0]
-    assert first["ranks"] == "0-1" and first["busy"] == pytest.approx(0.156) and first["full"] == 0.495
-    assert first["communication"] == pytest.approx(8 * 0.0045 + 0.004)
+    assert first["ranks"] == "0-1" and first["busy"] == pytest.approx(0.116) and first["full"] == 0.495
+    assert first["communication"] == first["exposed"] == pytest.approx(8 * 0.0045 + 0.004)
     assert [row[3] for row in traffic_view(report).rows] == [2_000_000_000, 7 * 52_428_800]
 
 
@@ -58,20 +58,20 @@ def test_it_fits(width: int) -> None:
 def test_json_has_all_figures() -> None:
     report = report_of(zb_h1(4, 8))
     found = json.loads(json.dumps(report_json(report), allow_nan=False))
-    keys = "version title plan cluster step_s bubble model_flops mfu device_flops_per_s fuse"
+    keys = "version title plan cluster step_s bubble communication_s exposed_s model_flops mfu device_flops_per_s fuse"
     assert list(found) == [*keys.split(), "peak_bytes", "fits", "devices", "traffic"]
     assert (
         list(found["devices"][0])
         == (
-            "role device ranks span_s compute_s communication_s reduce_s optimizer_s busy_s idle_share peak_bytes "
-            "peak_parts capacity_bytes capacity_share over_bytes"
+            "role device ranks span_s compute_s optimizer_s busy_s communication_s exposed_s exposed_parts idle_share "
+            "peak_bytes peak_parts capacity_bytes capacity_share over_bytes"
         ).split()
     )
     assert found["devices"][1]["ranks"] == [2, 3] and sum(found["devices"][0]["peak_parts"].values()) == 39_600_000_000
     assert found["traffic"][1] == {"level": "network", "kind": "send", "calls": 14, "bytes": 7 * 52_428_800}
-    tables = PAGE[PAGE.index("## A simulated step") : PAGE.index("In `lines`")]
+    tables = PAGE[PAGE.index("## A simulated step") : PAGE.index("In `exposed`")]
     keys_there = set(re.findall(r"^\| `(\w+)` \|", tables, re.MULTILINE))
-    assert {*found, *found["devices"][0], *found["traffic"][0]} == keys_there - {"lines"}
+    assert {*found, *found["devices"][0], *found["traffic"][0]} == keys_there - {"exposed", "lines"}
 
 
 def test_operations_and_ranks_are_short() -> None:

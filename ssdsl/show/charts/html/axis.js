@@ -9,7 +9,7 @@ function drawRowName(ctx, row) {
   const { name, devices, ranks, device } = rows[row];
   const room = GUTTER - 34;
   const facts = [`${counted(devices, "device")}${devices ? ` · ${devices === 1 ? "rank" : "ranks"} ${ranks}` : ""}`];
-  facts.push([device, `busy ${share(busy[row])}`].filter(Boolean).join(" · "));
+  facts.push([device, `computes ${share(busy[row])}`].filter(Boolean).join(" · "));
   const shown = facts.slice(0, Math.max(0, Math.floor((geometry.rowHeight - 26) / 14)));
   let y = rowTop(row) + geometry.rowHeight / 2 - (shown.length * 15) / 2 + 0.5;
   ctx.textAlign = "left";

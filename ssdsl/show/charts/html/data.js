@@ -12,6 +12,7 @@ const WORDS = {
   transfer: "transfer",
   reduce: "reduction of gradients",
   optimizer: "optimizer",
+  exposed: "exposed communication",
 };
 const COMPUTE = 0;
 
@@ -48,13 +49,13 @@ const shortLabels = data.events.coordinates.map((c) =>
 );
 const fullLabels = data.events.coordinates.map((c) => c.map(([, index]) => index).join("."));
 
-// Share of the step in which a row computes or waits for a collective, and the part of it that is collectives.
+// Shares of the step in which a row computes, and in which it waits for communication, with nothing else to run.
 const busy = new Float64Array(rows.length);
-const collective = new Float64Array(rows.length);
+const exposed = new Float64Array(rows.length);
 for (let e = 0; e < events.count; e++) {
   if (events.stream[e] !== COMPUTE) continue;
-  busy[events.row[e]] += (events.end[e] - events.start[e]) / total;
-  collective[events.row[e]] += events.communication[e] / total;
+  busy[events.row[e]] += (events.end[e] - events.start[e] - events.communication[e]) / total;
+  exposed[events.row[e]] += events.communication[e] / total;
 }
 
 // What the page shows at the moment; only page.js writes it.

@@ -1,4 +1,4 @@
-// events.js: draws one event with its collectives and label, and frames around the hovered one and its like.
+// events.js: draws one event with its exposed communication and label, and frames around the hovered one and its like.
 
 const ROUNDED = 10; // pixels of an event with round corners
 const DIMMED = 0.14; // how much is seen of what is not marked
@@ -18,14 +18,14 @@ function drawEvent(ctx, e, x, end, y, height, isLabelled) {
   if (events.communication[e] > 0 && width > 2) {
     const portion = events.communication[e] / (events.end[e] - events.start[e]);
     solid = Math.round(Math.max(from, end - portion * (end - x)));
-    ctx.fillStyle = theme.hatch;
+    ctx.fillStyle = theme.exposed;
     if (solid < from + width)
       fillBox(ctx, solid, y, from + width - solid, height, solid > from ? [0, 3, 3, 0] : 3, width >= ROUNDED);
   }
   if (!isLabelled || width < 9) return;
   const start = Math.max(from, geometry.left);
   const stop = Math.min(from + width, geometry.right + MARGIN);
-  const clear = Math.min(solid, stop) - start; // of the hatching
+  const clear = Math.min(solid, stop) - start; // of what is exposed
   drawLabel(ctx, e, start, clear >= 20 || clear > (stop - start) / 2 ? start + clear : stop, y, height, solid <= from);
 }
 
@@ -39,14 +39,14 @@ function fillBox(ctx, x, y, width, height, radius, isRound) {
 const BELOW = [11, 9.5, 8]; // sizes of the number below the letter, and of a number alone
 
 // "F3", the number below the letter where that is narrow, the number alone, or nothing; and what runs, if there is room.
-function drawLabel(ctx, e, left, right, y, height, isHatched) {
+function drawLabel(ctx, e, left, right, y, height, isExposed) {
   const letter = letterOf(e);
   const numbers = [fullLabels[events.coordinate[e]], shortLabels[events.coordinate[e]]];
   const room = right - left - 3;
   const tight = right - left - 1; // for small text
   const middle = (left + right) / 2;
   const centre = y + height / 2 + 0.5;
-  ctx.fillStyle = isHatched ? theme.hatchInk : theme.inks[events.kind[e]];
+  ctx.fillStyle = isExposed ? theme.exposedInk : theme.inks[events.kind[e]];
   ctx.textAlign = "center";
   ctx.textBaseline = "middle";
   const line = (texts, px, weight, at) => {

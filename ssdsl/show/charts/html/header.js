@@ -12,9 +12,9 @@ function writeHeader() {
     ["step", seconds(data.step), "time of one training step"],
     [devices === 1 ? "device" : "devices", devices.toLocaleString("en"), "of all rows"],
     data.bubble === null
-      ? ["idle", share(Math.max(0, 1 - mean(busy))), "share of the step in which a device does nothing, mean over devices"]
+      ? ["idle", share(Math.max(0, 1 - mean(busy) - mean(exposed))), "share of the step in which a device does nothing, mean over devices"]
       : ["bubble", share(data.bubble), "idle share of the busiest device, between its first task and its last"],
-    ["collectives", share(mean(collective)), "share of the step spent in collectives, mean over devices"],
+    ["exposed", share(mean(exposed)), "share of the step in which a device waits for communication, mean over devices"],
   ];
   if (highest) figures.push(["peak memory", size(highest.peakBytes), `of ${rows[highest.row].name}`]);
   document.getElementById("figures").append(
@@ -31,8 +31,8 @@ function writeLegend() {
   const entries = KINDS.flatMap((kind, at) =>
     present.has(at) ? [element("li", "", chip(kind, LETTERS[kind] ?? ""), WORDS[kind] ?? kind)] : [],
   );
-  if (collective.some((part) => part > 0))
-    entries.push(element("li", "", span("chip hatched", ""), "collectives in it"));
+  if (exposed.some((part) => part > 0) && !present.has(KINDS.indexOf("exposed")))
+    entries.push(element("li", "", chip("exposed", ""), WORDS.exposed));
   document.getElementById("legend").append(...entries);
 }
 

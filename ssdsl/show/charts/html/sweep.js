@@ -183,7 +183,7 @@ function writeHeader() {
 }
 
 function writeTable() {
-  const names = [...data.params, "step", "bubble", "peak memory", "of capacity", "traffic", "devices", "device-s", "note"];
+  const names = [...data.params, "step", "bubble", "exposed", "peak memory", "of capacity", "traffic", "devices", "device-s", "note"];
   const head = element("thead", "", element("tr", "", ...names.map((name) => element("th", "", name))));
   const body = element("tbody", "", ...settings.map(rowElement));
   document.getElementById("table").append(element("table", "", head, body));
@@ -194,6 +194,7 @@ function rowElement(setting) {
   const cells = [
     known(seconds, setting.step),
     known(share, setting.bubble),
+    known(share, setting.exposed),
     known(size, setting.peak),
     known(share, setting.filled),
     known(size, setting.traffic),

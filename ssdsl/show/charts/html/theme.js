@@ -12,26 +12,8 @@ function readTheme() {
   theme.kinds = KINDS.map((kind) => colour(kind));
   theme.inks = KINDS.map((kind) => colour(`${kind}-ink`));
   theme.parts = Array.from({ length: PARTS }, (_, at) => colour(`part-${at}`));
-  theme.hatchInk = colour("hatch-ink");
-  theme.hatch = hatch(colour("hatch"), colour("hatch-ground"));
-}
-
-// Diagonal lines on a shade, which darken what is below them.
-function hatch(stroke, ground) {
-  const tile = document.createElement("canvas");
-  tile.width = tile.height = 6;
-  const ctx = tile.getContext("2d");
-  ctx.fillStyle = ground;
-  ctx.fillRect(0, 0, 6, 6);
-  ctx.strokeStyle = stroke;
-  ctx.lineWidth = 1.4;
-  ctx.beginPath();
-  for (const at of [-6, 0, 6]) {
-    ctx.moveTo(at - 1, 7);
-    ctx.lineTo(at + 7, -1);
-  }
-  ctx.stroke();
-  return ctx.createPattern(tile, "repeat");
+  theme.exposed = colour("exposed");
+  theme.exposedInk = colour("exposed-ink");
 }
 
 const font = (px, weight = 400) => `${weight} ${px}px ${SANS}`;

@@ -48,7 +48,7 @@ function describeEvent(e, x, y) {
   if (coordinate.length) pairs.push(["at", coordinate.map(([name, index]) => `${name} = ${index}`).join(", ")]);
   pairs.push(["start", moment(events.start[e], 2000)], ["duration", seconds(duration)]);
   const communication = events.communication[e];
-  if (communication > 0) pairs.push(["collectives", `${seconds(communication)} · ${share(communication / duration)}`]);
+  if (communication > 0) pairs.push(["exposed communication", `${seconds(communication)} · ${share(communication / duration)}`]);
   if (events.bytes[e] > 0) {
     const rate = duration > 0 ? ` · ${size(events.bytes[e] / duration)}/s` : "";
     pairs.push(["bytes", size(events.bytes[e]) + rate]);
@@ -80,7 +80,7 @@ function describeRow(row, x, y) {
     ["devices", String(devices)],
   ];
   if (device) pairs.push(["kind", device]);
-  pairs.push(["busy", share(busy[row])], ["of it collectives", share(busy[row] ? collective[row] / busy[row] : 0)]);
+  pairs.push(["computes", share(busy[row])], ["exposed communication", share(exposed[row])]);
   const memory = memoryOf.get(row);
   if (memory) pairs.push(["peak memory", size(memory.peakBytes)]);
   showTooltip(x, y, [name], pairs);

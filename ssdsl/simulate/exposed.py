@@ -1,0 +1,184 @@
+"""Finds the communication that is exposed: for which a device waits, with nothing else to run.
+
+A device computes, is exposed, or is idle. It is exposed in collectives that a task waits for, while a message that it
+waits for is ready to leave or on its way, while gradients are reduced beside no task, and while updated weights are
+gathered. It is idle where another device has not come so far: to a collective, or to the sending of a message. That
+device may itself be exposed; `stalls.py` follows such chains.
+
+All that the links of a device carry for it is its communication. What is not exposed is hidden:
+
+    computes     FFFFFFF    BBBBBB
+    its links       mmmmmmmm   rrrrrrr       # a message to come, a reduction of gradients
+    exposed             xxxx     xxxx  -> communication 15, exposed 8, hidden 7
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.ir.execute import ActionPart, Stall, by_role
+from ssdsl.ir.program import (
+    Action,
+    Compute,
+    GatherParam,
+    Members,
+    Program,
+    Start,
+    StartReduce,
+    Update,
+    Wait,
+    WaitReduce,
+)
+from ssdsl.record import Record
+from ssdsl.simulate.run import REDUCING, Interval, Trace
+
+ROUNDING = 1e-12  # seconds
+Span = tuple[float, float]
+
+
+class ExposedPart(StrEnum):
+    """The kinds of communication for which a device waits."""
+
+    COLLECTIVES = "collectives"  # of a task
+    MESSAGES = "messages"
+    GRADIENTS = "gradients"  # reductions outside of tasks
+    WEIGHTS = "weights"  # gathered after the update
+
+
+class Why(StrEnum):
+    """The reason why communication did not start earlier, or hides behind nothing."""
+
+    HERE = "this program waits where it starts it"
+    DATA = "data: what it carries was computed just before"
+    LONGER = "data: it takes longer than the product beside which it runs"
+    ORDER = "the order of starts: its links carry others first"
+    BUFFER = "a bound on memory: no buffer was free to receive it"
+    CLUSTER = "the cluster does not overlap it"
+
+
+class ExposedTime(Record):
+    """The time for which a device waits for the communication of an action, in seconds from the start of the step."""
+
+    start: float
+    end: float
+    action: Action
+    part: ExposedPart
+    why: Why
+
+    @property
+    def time_s(self) -> float:
+        """Its length in seconds."""
+        return self.end - self.start
+
+
+class Exposure(Record):
+    """The communication of a device: `communication_s` is the time in which its links carry something for it,
+    `exposed` the part for which it waits, in the order of time."""
+
+    communication_s: float
+    exposed: tuple[ExposedTime, ...]
+
+    def parts(self) -> tuple[tuple[ExposedPart, float], ...]:
+        """The exposed seconds of each kind."""
+        return tuple((part, sum(x.time_s for x in self.exposed if x.part is part)) for part in ExposedPart)
+
+
+def exposures(program: Program, trace: Trace, cluster: Cluster) -> list[Exposure]:
+    """The communication of each role, of one of its devices."""
+    stalls, carried = by_role(trace.stalls, len(trace.ended)), _carried(program, trace)
+    found = []
+    for role, (intervals, waits) in enumerate(zip(trace.ran, stalls, strict=True)):
+        times = [*_of_intervals(program, intervals, cluster), *(x for stall in waits for x in _of_stall(stall))]
+        exposed = tuple(sorted((x for x in times if x.end > x.start), key=lambda x: (x.start, x.end)))
+        found.append(Exposure(_length([*carried[role], *((x.start, x.end) for x in exposed)]), exposed))
+    return found
+
+
+# -- what a device waits for -------------------------------------------------------------------------------------------
+
+
+def _of_intervals(program: Program, intervals: Iterable[Interval], cluster: Cluster) -> Iterator[ExposedTime]:
+    """Yields what is exposed while a role runs its actions: the end of a task, as charts draw it; all of a reduction or
+    a gather; the start of an update whose costs still complete gradients."""
+    for x in intervals:
+        if x.part is not ActionPart.RUN:
+            continue
+        match x.action:
+            case Compute():
+                why = Why.LONGER if x.cost.hidden_s else Why.HERE
+                yield ExposedTime(x.end - _waits_s(x), x.end, x.action, ExposedPart.COLLECTIVES, why)
+            case Update():
+                end = x.start + x.cost.communication_s
+                yield ExposedTime(x.start, end, x.action, ExposedPart.GRADIENTS, Why.HERE)
+            case GatherParam():
+                yield ExposedTime(x.start, x.end, x.action, ExposedPart.WEIGHTS, Why.HERE)
+            case action if isinstance(action, REDUCING):
+                yield ExposedTime(
+                    x.start, x.end, action, ExposedPart.GRADIENTS, _of_reduction(program, action, cluster)
+                )
+
+
+def _waits_s(x: Interval) -> float:
+    """The seconds of a task in which it waits for its collectives."""
+    return x.cost.communication_s if x.cost.compute_s else x.end - x.start
+
+
+def _of_reduction(program: Program, action: Action, cluster: Cluster) -> Why:
+    """The reason why a reduction hides behind no task: on this cluster none does, or the program waits for it."""
+    assert isinstance(action, REDUCING)
+    overlaps = cluster.overlap.gradients and not cluster.shares_cores
+    is_background = program.flats[action.flat].completion.is_background
+    return Why.CLUSTER if is_background and not overlaps and isinstance(action, StartReduce) else Why.HERE
+
+
+def _of_stall(stall: Stall) -> Iterator[ExposedTime]:
+    """Yields what is exposed while a role waits: from when all roles that send have come until the data is there. What
+    the data waits for before it leaves comes first: a free link, or a buffer where it arrives."""
+    start = max(stall.start, stall.came)
+    match stall.action:
+        case Start():  # a sender that waits until its message has left
+            yield ExposedTime(start, stall.end, stall.action, ExposedPart.MESSAGES, Why.CLUSTER)
+        case Wait() | WaitReduce() as action:
+            part = ExposedPart.MESSAGES if isinstance(action, Wait) else ExposedPart.GRADIENTS
+            late = max(0.0, stall.left - stall.came)
+            leaves = min(stall.end, start + late)
+            by_buffer = stall.left - stall.asked < ROUNDING
+            yield ExposedTime(start, leaves, action, part, Why.BUFFER if by_buffer else Why.ORDER)
+            yield ExposedTime(leaves, stall.end, action, part, Why.DATA)
+        case _:
+            pass  # until others come: idle
+
+
+# -- what its links carry ----------------------------------------------------------------------------------------------
+
+
+def _carried(program: Program, trace: Trace) -> defaultdict[int, list[Span]]:
+    """The times in which the links of each role carry something for it. Of a task that is the end of its computing, if
+    an operator hides collectives, beside what is exposed."""
+    members, found = Members(program.roles), defaultdict[int, list[Span]](list)
+    for x in trace.intervals:
+        match x.part:
+            case ActionPart.SENT:
+                assert isinstance(x.action, Start)
+                for role in members.ends(program.messages[x.action.message], x.action.gradient)[0]:
+                    found[role].append((x.start, x.end))
+            case ActionPart.RECEIVED:
+                found[x.role].append((x.start - x.cost.latency_s, x.end))
+            case _ if x.cost.hidden_s:
+                end = x.end - _waits_s(x)
+                found[x.role].append((max(x.start, end - x.cost.hidden_s), end))
+    return found
+
+
+def _length(spans: Iterable[Span]) -> float:
+    """The length of all spans together; where some overlap, the time counts once.
+
+    >>> _length([(0.0, 2.0), (1.0, 3.0), (4.0, 5.0)])
+    4.0
+    """
+    length, until = 0.0, 0.0
+    for start, end in sorted(spans):
+        length += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return length
