@@ -32,7 +32,7 @@ CASES = [
     pytest.param(f"{NARROW['gpt']},dropout=0.1", "megatron", id="tensor parallel, stages, dropout"),
     pytest.param(NARROW["gpt"], "zero_bubble", id="backward in halves"),
     pytest.param(NARROW["gpt"], "zero", id="gathered weights"),
-    pytest.param(NARROW["gpt"], RECOMPUTED, id="recomputed"),
+    pytest.param(NARROW["gpt"], RECOMPUTED, id="recomputed", marks=pytest.mark.slow),
     pytest.param(NARROW["gpt"], UNEQUAL, id="unequal parts", marks=pytest.mark.slow),
 ]
 PLANS: dict[str, tuple[str, dict[str, int]]] = {  # all examples, and the plans of this folder

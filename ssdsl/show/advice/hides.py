@@ -26,7 +26,7 @@ PREFETCH = re.compile(r"^(\s*prefetch .*\bby) \d+", re.MULTILINE)
 Trial = Callable[[str], Report | None]
 
 
-class Change(Record):
+class Remedy(Record):
     """A change of a plan, in words, and the plan's text with it."""
 
     words: str
@@ -51,12 +51,12 @@ def helps(before: Report, after: Report) -> bool:
     return fits and after.step_s <= before.step_s and after.exposed_s <= LESS * before.exposed_s
 
 
-def changes(program: Program, source: Source, rows: Sequence[ExposedRow]) -> Iterator[Change]:
+def changes(program: Program, source: Source, rows: Sequence[ExposedRow]) -> Iterator[Remedy]:
     """The changes that may hide some of these rows."""
     if any(row.name.kind in ("send", "broadcast") for row in rows):
         for name, eager in EAGER.items():
             if re.search(rf"\b{name}\(", source.text):
-                yield Change(f"`{eager}` in place of `{name}`", re.sub(rf"\b{name}\b", eager, source.text))
+                yield Remedy(f"`{eager}` in place of `{name}`", re.sub(rf"\b{name}\b", eager, source.text))
     if any(row.why is Why.BUFFER for row in rows):
         yield _more_buffers(program, source)
     if any(row.name.when == "gradients" and row.name.kind == "reduce_scatter" for row in rows):
@@ -68,14 +68,14 @@ def changes(program: Program, source: Source, rows: Sequence[ExposedRow]) -> Ite
                 said = line.partition(" #")[0].strip()
                 lines = source.text.split("\n")
                 lines[number - 1] = line[: len(line) - len(line.lstrip())] + NOTHING
-                yield Change(f"without `{said}`", "\n".join(lines))
+                yield Remedy(f"without `{said}`", "\n".join(lines))
 
 
-def _more_buffers(program: Program, source: Source) -> Change:
+def _more_buffers(program: Program, source: Source) -> Remedy:
     """More values ahead: by the `prefetch` that the plan has, or by one for the whole model."""
     ahead = max(program.plan.ahead(op.operator for op in f.operators()) for f in program.functions)
     more = MORE_BUFFERS * max(1, ahead)
     if (said := PREFETCH.search(source.text)) is not None:
-        return Change(f"`{said[1].strip()} {more}`", PREFETCH.sub(lambda found: f"{found[1]} {more}", source.text))
+        return Remedy(f"`{said[1].strip()} {more}`", PREFETCH.sub(lambda found: f"{found[1]} {more}", source.text))
     statement = f"prefetch model by {more}"
-    return Change(f"`{statement}`", f"{source.text.rstrip()}\n{statement}\n")
+    return Remedy(f"`{statement}`", f"{source.text.rstrip()}\n{statement}\n")
