@@ -1,12 +1,12 @@
 """The seconds that operators and compiled runs took in a step of a recorded run, by their places in model and plan."""
 
-import re
 from collections.abc import Sequence
 from statistics import mean
 
 from ssdsl.codegen.origins import Origins
 from ssdsl.ir.function import Called, OpPart
 from ssdsl.ir.program import Program
+from ssdsl.plan.paths import starred_module
 from ssdsl.record import Record
 from ssdsl.run.profile.recorded_profile import Lines, usual_steps
 from ssdsl.run.results import RunResult
@@ -76,7 +76,7 @@ class _Places:
             )
         if isinstance(called, OpPart):
             site = self.origins.operator(called)
-            return CallPlace(site.kind, _starred(site.module), site.plan)
+            return CallPlace(site.kind, starred_module(site.module), site.plan)
         return CallPlace(
             "communication" if self.origins.statement(called) else "copies", "", self.origins.statement(called)
         )
@@ -93,8 +93,4 @@ def _common(modules: Sequence[str]) -> str:
         if len({*several}) > 1:
             break
         words.append(several[0])
-    return _starred(".".join(words))
-
-
-def _starred(module: str) -> str:
-    return re.sub(r"(?<![^.])\d+(?![^.])", "*", module)
+    return starred_module(".".join(words))

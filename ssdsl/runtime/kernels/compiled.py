@@ -39,8 +39,8 @@ LIMITED: dict[str, Any] = (
 
 class CompiledRun:
     """A function of tensors and sizes. `ways` has, by kind of arguments, what is called for them: a forward that is
-    recomputed must run as it ran before. `refused` says what runs as it is written, and why; `took_s` are
-    the seconds until its kernels were there, and `loaded` says whether they were all in torch's cache."""
+    recomputed must run as it ran before. `refused` says what runs as it is written, and why; `took_s` are the seconds
+    until its kernels were there, and `loaded` says whether they were all in torch's cache."""
 
     def __init__(self, run: Callable[..., Any], lines: RunLines | None = None, of: "CompiledRun | None" = None) -> None:
         self.run, self.lines = run, lines

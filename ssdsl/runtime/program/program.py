@@ -58,8 +58,11 @@ class CompiledProgram:
 def _compiled(text: str, file: str) -> CodeType:
     """Compiles a file that imports the runtime (the package around this module), whatever its name is here. Python
     knows its lines, for tracebacks, and for torch.compile, which calls a function without a file through another one:
-    that would have the graphs of all."""
-    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+    that would have the graphs of all. Where several programs have a file of this name, such as one that trains
+    and one that evaluates, it shows no lines, rather than another's."""
+    lines = text.splitlines(keepends=True)
+    is_shared = file in linecache.cache and linecache.getlines(file) != lines
+    linecache.cache[file] = len(text), None, [] if is_shared else lines, file
     runtime = __package__.rpartition(".")[0]
     return compile(text.replace("from runtime import", f"from {runtime} import", 1), file, "exec")
 
