@@ -129,7 +129,7 @@ def decoded(text: bytes, kind: type[T]) -> T:
     ssdsl.simulate.profile.costs_json.MisfitError: tasks.block0.fwd expected `float`, got `null`
     """
     try:
-        return msgspec.json.decode(text, type=kind)
+        return msgspec.json.decode(text.decode("utf-8"), type=kind)
     except msgspec.ValidationError as error:
         reason, path = _told(error)
         place = _place(path, msgspec.json.decode(text), kind)
