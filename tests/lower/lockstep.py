@@ -85,13 +85,14 @@ class Lockstep:
         for rank, result in zip(group, results, strict=True):
             self.results[rank].append(result)
 
-    def _call(self, kind: str, group: tuple[int, ...], result: torch.Tensor, given: torch.Tensor) -> None:
+    def _call(self, kind: str, group: tuple[int, ...], result: torch.Tensor, given: torch.Tensor) -> PendingWork:
         assert self.rank in group and given.is_contiguous() and result.is_contiguous()
         if self.turn == len(self.results[self.rank]):
             self.posted[self.rank] = kind, group, given.flatten().clone()
             raise Pause
         result.view(-1).copy_(self.results[self.rank][self.turn])
         self.turn += 1
+        return Works(())
 
     def new_group(self, ranks: list[int]) -> tuple[int, ...]:
         return tuple(sorted(ranks))  # as torch does
@@ -99,20 +100,20 @@ class Lockstep:
     def world(self) -> World:
         return World(self, transfers=[(None, None)])
 
-    def all_reduce(self, x: torch.Tensor, group: tuple[int, ...], merge: str = "sum") -> None:
+    def start_all_reduce(self, x: torch.Tensor, group: tuple[int, ...], merge: str = "sum") -> PendingWork:
         assert merge == "sum"
-        self._call("all_reduce", group, x, x)
+        return self._call("all_reduce", group, x, x)
 
-    def all_gather(self, parts: torch.Tensor, x: torch.Tensor, group: tuple[int, ...]) -> None:
-        self._call("all_gather", group, parts, x)
+    def start_all_gather(self, parts: torch.Tensor, x: torch.Tensor, group: tuple[int, ...]) -> PendingWork:
+        return self._call("all_gather", group, parts, x)
 
-    def reduce_scatter(self, mine: torch.Tensor, parts: torch.Tensor, group: tuple[int, ...]) -> None:
-        self._call("reduce_scatter", group, mine, parts)
+    def start_reduce_scatter(self, mine: torch.Tensor, parts: torch.Tensor, group: tuple[int, ...]) -> PendingWork:
+        return self._call("reduce_scatter", group, mine, parts)
 
-    def all_to_all(
+    def start_all_to_all(
         self, received: torch.Tensor, parts: torch.Tensor, group: tuple[int, ...], rows: None = None
-    ) -> None:
-        self._call("all_to_all", group, received, parts)
+    ) -> PendingWork:
+        return self._call("all_to_all", group, received, parts)
 
     def receiving(self) -> AbstractContextManager[None]:
         return nullcontext()

@@ -60,11 +60,11 @@ dist.init_process_group("gloo", "file://" + sys.argv[2], rank=rank, world_size=2
 def everything(transport):
     group, x = transport.new_group(), torch.arange(4.0) + 10 * rank
     found = [x.clone(), x.clone(), torch.empty(8), torch.empty(2), torch.empty(4), torch.empty(4)]
-    transport.all_reduce(found[0], group, "max")
+    transport.start_all_reduce(found[0], group, "max").wait()
     transport.start_all_reduce(found[1], group).wait()
-    transport.all_gather(found[2], x, group)
-    transport.reduce_scatter(found[3], x, group)
-    transport.all_to_all(found[4], x, group)
+    transport.start_all_gather(found[2], x, group).wait()
+    transport.start_reduce_scatter(found[3], x, group).wait()
+    transport.start_all_to_all(found[4], x, group).wait()
     transport.start_exchange([(1 - rank, found[5])], [(1 - rank, x)], group, 7).wait()
     found.append(x.clone())
     transport.start_broadcast(found[6], 1, group).wait()
@@ -90,13 +90,13 @@ def test_staged_tensors_arrive_as_others_do(tmp_path: Path, python: str) -> None
 def test_complex_numbers_are_scattered_as_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     """NCCL has none."""
 
-    def scatter(into: torch.Tensor, x: torch.Tensor, group: object) -> None:
+    def scatter(into: torch.Tensor, x: torch.Tensor, group: object, async_op: bool) -> None:
         assert not into.is_complex() and not x.is_complex()
         into.copy_(x[len(into) :])
 
     monkeypatch.setattr(transport, "_scatter", scatter)
     into, x = torch.zeros(2, dtype=torch.complex64), torch.tensor([1 + 5j, 2 + 6j, 3 + 7j, 4 + 8j])
-    transport.Transport().reduce_scatter(into, x, None)
+    transport.Transport().start_reduce_scatter(into, x, None).wait()
     assert torch.equal(into, x[2:])
 
 

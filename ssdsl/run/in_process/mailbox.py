@@ -1,11 +1,12 @@
 """The transport of ranks that are threads: in memory, with checks that torch.distributed does not make.
 
 The last rank to join a collective carries it out for all. Calls of different kinds, shapes or dtypes in one collective
-are an error that names the ranks; so are sent boxes that no rank receives.
+are an error that names the ranks; so are sent boxes that no rank receives, and collectives that nobody awaits.
 
 Ranks wait wherever a backend might let them wait. A GPU can hold up everything that was started after communication,
 until that is done: so a rank that starts some goes on when all other ranks that take part have started it, too. Sent
-tensors are read as late as they can be, when the receiver waits for them: until then they must not change.
+messages are read as late as they can be, when the receiver waits for them. What is in flight must not change until it
+is awaited, and what arrives is NaN until then: whoever reads it too early computes a wrong number, every time.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from functools import reduce
 
 import torch
 
-from ssdsl.runtime.ranks.transport import Ends, Merge, Rows, StartedExchange, Transport, Works
+from ssdsl.runtime.ranks.transport import Ends, Merge, PendingWork, Rows, StartedExchange, Transport, Works
 
 Wait = Callable[[int, Callable[[], bool], Callable[[], str]], None]
 
@@ -71,6 +72,41 @@ class MessageEnd:
         return f"rank {self.peer} to {'receive' if self.sends else 'send'} what is tagged {self.tag}"
 
 
+@dataclass(eq=False, slots=True)
+class Arrival:
+    """What a collective brings a rank, also its work object: `result` goes into the tensor `into` when it is awaited.
+    `versions` are those of the tensors in flight."""
+
+    shared: "Mailboxes"
+    rank: int
+    call: "_Call"
+    result: torch.Tensor | None = None
+    versions: tuple[int, int] = (0, 0)
+
+    def starts(self, result: torch.Tensor) -> None:
+        """Notes what will arrive, and spoils the tensor into which it will."""
+        self.result = result
+        if self.call.into.is_floating_point() or self.call.into.is_complex():
+            self.call.into.fill_(float("nan"))
+        self.versions = self.call.into._version, self.call.x._version
+        self.shared.arriving.add(self)
+
+    def is_completed(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        result, self.result = self.result, None
+        if result is None:
+            return
+        self.shared.arriving.remove(self)
+        if self.versions != (self.call.into._version, self.call.x._version):
+            raise self.shared.failed(
+                "mismatch", f"rank {self.rank} changes a tensor while {self.call.says} is under way"
+            )
+        with torch.no_grad():
+            self.call.into.view(-1).copy_(result)
+
+
 @dataclass(slots=True)
 class Mailboxes:
     """The shared state of all ranks. `wait` lets other ranks run; `failed` makes the error for a kind and a text."""
@@ -79,21 +115,25 @@ class Mailboxes:
     wait: Wait
     failed: Callable[[str, str], Exception]
     lines: list[RankGroup] = field(default_factory=list)
-    meetings: dict[tuple[int, int], dict[int, _Call]] = field(default_factory=dict)
+    meetings: dict[tuple[int, int], dict[int, Arrival]] = field(default_factory=dict)
     started: dict[tuple[int, int], list[MessageEnd]] = field(default_factory=dict)  # by group and rank: not met yet
     travelling: set[MessageEnd] = field(default_factory=set)  # sent, and not awaited yet
+    arriving: set[Arrival] = field(default_factory=set)  # of collectives, and not awaited yet
 
     def check_empty(self) -> None:
         """Raises if a rank was still waiting at the end."""
         for (number, _), calls in self.meetings.items():
             if len(calls) < len(self.lines[number].ranks):
-                says = next(iter(calls.values())).says
+                says = next(iter(calls.values())).call.says
                 raise self.failed(
                     "mismatch", f"only ranks {sorted(calls)} of {self.lines[number].ranks} came to {says}"
                 )
         for end in (*(end for ends in self.started.values() for end in ends), *self.travelling):
             what = "sends what nobody receives" if end.sends else "waits for what nobody sends"
             raise self.failed("mismatch", f"rank {end.rank} {what}: rank {end.peer}, tag {end.tag}")
+
+        for arrival in self.arriving:
+            raise self.failed("mismatch", f"rank {arrival.rank} does not wait for {arrival.call.says}")
 
     def join_ends(self, group: int, rank: int) -> None:
         """Joins the ends that a rank has started with those of its peers."""
@@ -156,32 +196,29 @@ class Threaded(Transport):
         return line
 
     def barrier(self) -> None:
-        self._join("barrier", torch.zeros(1), torch.zeros(1), self.everybody)
+        self._join("barrier", torch.zeros(1), torch.zeros(1), self.everybody).wait()
 
-    def all_reduce(self, x: torch.Tensor, group: RankGroup, merge: Merge = "sum") -> None:
-        self._join(f"all_reduce ({merge})", x, x, group)
+    def start_all_reduce(self, x: torch.Tensor, group: RankGroup, merge: Merge = "sum") -> PendingWork:
+        return self._join(f"all_reduce ({merge})", x, x, group)
 
-    def start_all_reduce(self, x: torch.Tensor, group: RankGroup) -> Works:
-        self._join("all_reduce (sum)", x, x, group)
-        return Works(())  # it was carried out
-
-    def all_gather(self, into: torch.Tensor, x: torch.Tensor, group: RankGroup) -> None:
+    def start_all_gather(self, into: torch.Tensor, x: torch.Tensor, group: RankGroup) -> PendingWork:
         assert into.numel() == x.numel() * len(group.ranks)
-        self._join("all_gather", into, x, group)
+        return self._join("all_gather", into, x, group)
 
-    def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: RankGroup) -> None:
+    def start_reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: RankGroup) -> PendingWork:
         assert x.numel() == into.numel() * len(group.ranks)
-        self._join("reduce_scatter", into, x, group)
+        return self._join("reduce_scatter", into, x, group)
 
-    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: RankGroup, rows: Rows | None = None) -> None:
+    def start_all_to_all(
+        self, into: torch.Tensor, x: torch.Tensor, group: RankGroup, rows: Rows | None = None
+    ) -> PendingWork:
         if rows is not None:
             received, sent = (
                 [*zip(group.ranks, torch.split(t, n), strict=True)] for t, n in zip((into, x), rows, strict=True)
             )
-            self.start_exchange(received, sent, group).wait()
-            return
+            return self.start_exchange(received, sent, group)
         assert into.numel() == x.numel() and x.numel() % len(group.ranks) == 0
-        self._join("all_to_all", into, x, group)
+        return self._join("all_to_all", into, x, group)
 
     def start_exchange(self, into: Ends, parts: Ends, group: RankGroup, tag: int = 0) -> StartedExchange:
         given = [*((False, peer, x) for peer, x in into), *((True, peer, x) for peer, x in parts)]
@@ -201,16 +238,17 @@ class Threaded(Transport):
         started = self.start_exchange(into, parts, group)
         return Works((*started.arriving, *started.leaving))
 
-    def _join(self, kind: str, into: torch.Tensor, x: torch.Tensor, line: RankGroup) -> None:
+    def _join(self, kind: str, into: torch.Tensor, x: torch.Tensor, line: RankGroup) -> PendingWork:
         assert self._rank in line.ranks and into.is_contiguous() and x.is_contiguous()
         turn = self.turn.get(line.number, 0)
         self.turn[line.number] = turn + 1
         key, meetings = (line.number, turn), self.shared.meetings
         calls = meetings.setdefault(key, {})
-        mine = calls[self._rank] = _Call(kind, into.detach(), x.detach())
+        mine = _Call(kind, into.detach(), x.detach())
+        arrival = calls[self._rank] = Arrival(self.shared, self._rank, mine)
         for rank, other in calls.items():
-            if other.says != mine.says:
-                both = f"{mine.says} meets {other.says} of rank {rank}"
+            if other.call.says != mine.says:
+                both = f"{mine.says} meets {other.call.says} of rank {rank}"
                 raise self.shared.failed("mismatch", f"{both}, collective {turn} of ranks {list(line.ranks)}")
         if len(calls) == len(line.ranks):
             _carry_out(kind, [calls[r] for r in line.ranks])
@@ -221,23 +259,25 @@ class Threaded(Transport):
             lambda: key not in meetings,
             lambda: f"ranks {[r for r in line.ranks if r not in meetings[key]]} {says}",
         )
+        return arrival
 
 
 @torch.no_grad()
-def _carry_out(kind: str, calls: list[_Call]) -> None:
-    given = torch.stack([c.x.reshape(-1) for c in calls])
+def _carry_out(kind: str, arrivals: list[Arrival]) -> None:
+    given = torch.stack([a.call.x.reshape(-1) for a in arrivals])
+    count = len(arrivals)
     match kind:
         case "all_reduce (max)":
-            results = [reduce(torch.fmax, given)] * len(calls)  # without NaN, as NCCL
+            results = [reduce(torch.fmax, given)] * count  # without NaN, as NCCL
         case "all_reduce (sum)":
-            results = [given.sum(0)] * len(calls)
+            results = [given.sum(0)] * count
         case "all_gather":
-            results = [given.flatten()] * len(calls)
+            results = [given.flatten()] * count
         case "reduce_scatter":
-            results = list(given.sum(0).chunk(len(calls)))
+            results = list(given.sum(0).chunk(count))
         case "all_to_all":
-            results = list(given.view(len(calls), len(calls), -1).transpose(0, 1).flatten(1))
+            results = list(given.view(count, count, -1).transpose(0, 1).flatten(1))
         case _:
             return
-    for call, result in zip(calls, results, strict=True):
-        call.into.view(-1).copy_(result)
+    for arrival, result in zip(arrivals, results, strict=True):
+        arrival.starts(result)

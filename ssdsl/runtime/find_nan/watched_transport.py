@@ -45,29 +45,23 @@ class WatchedTransport:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def all_reduce(self, x: torch.Tensor, group: Any, merge: Merge = "sum") -> None:
-        """Replaces `x` by its sum, or maximum."""
-        self._collective(x, x, lambda: self.inner.all_reduce(x, group, merge))
+    def start_all_reduce(self, x: torch.Tensor, group: Any, merge: Merge = "sum") -> PendingWork:
+        """Starts to replace `x` by its sum, or maximum."""
+        return self._started(x, x, lambda: self.inner.start_all_reduce(x, group, merge))
 
-    def start_all_reduce(self, x: torch.Tensor, group: Any) -> PendingWork:
-        """Starts to replace `x` by its sum."""
-        key, by = self._named()
-        self.watch.leaves(key, x)
-        with self.watch.paused():
-            work = self.inner.start_all_reduce(x, group)
-        return WatchedWork(work, self.watch, lambda: self.watch.arrives(key, x, by))
+    def start_all_gather(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> PendingWork:
+        """Starts to fill `into` with the ranks' `x`."""
+        return self._started(into, x, lambda: self.inner.start_all_gather(into, x, group))
 
-    def all_gather(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
-        """Fills `into` with the ranks' `x`."""
-        self._collective(into, x, lambda: self.inner.all_gather(into, x, group))
+    def start_reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> PendingWork:
+        """Starts to fill `into` with this rank's part of the sum."""
+        return self._started(into, x, lambda: self.inner.start_reduce_scatter(into, x, group))
 
-    def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
-        """Fills `into` with this rank's part of the sum."""
-        self._collective(into, x, lambda: self.inner.reduce_scatter(into, x, group))
-
-    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any, rows: Rows | None = None) -> None:
-        """Transposes parts over ranks."""
-        self._collective(into, x, lambda: self.inner.all_to_all(into, x, group, rows))
+    def start_all_to_all(
+        self, into: torch.Tensor, x: torch.Tensor, group: Any, rows: Rows | None = None
+    ) -> PendingWork:
+        """Starts to transpose parts over ranks."""
+        return self._started(into, x, lambda: self.inner.start_all_to_all(into, x, group, rows))
 
     def start_exchange(self, into: Ends, parts: Ends, group: Any, tag: int = 0) -> StartedExchange:
         """Starts to send parts, and to fill `into`."""
@@ -96,12 +90,12 @@ class WatchedTransport:
             work = self.inner.start_broadcast(x, source, group)
         return WatchedWork(work, self.watch, self._then(key, x, "a broadcast"))
 
-    def _collective(self, into: torch.Tensor, x: torch.Tensor, call: Callable[[], None]) -> None:
+    def _started(self, into: torch.Tensor, x: torch.Tensor, start: Callable[[], PendingWork]) -> PendingWork:
         key, by = self._named()
         self.watch.leaves(key, x)
         with self.watch.paused():
-            call()
-        self.watch.arrives(key, into, by)
+            work = start()
+        return WatchedWork(work, self.watch, self._then(key, into, by))
 
     def _then(self, key: str, x: torch.Tensor, by: str) -> Callable[[], None]:
         return lambda: self.watch.arrives(key, x, by)

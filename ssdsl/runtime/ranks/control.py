@@ -84,20 +84,20 @@ class Control:
 
     def _reduce(self, x: torch.Tensor, merge: Merge = "sum") -> None:
         self.waits = True
-        self.transport.all_reduce(x, self._group, merge)
+        self.transport.start_all_reduce(x, self._group, merge).wait()
         self.waits = False
 
     def all_gather(self, payload: bytes) -> list[bytes]:
         """The payloads of all ranks, in order."""
         sizes = torch.zeros(self.size, dtype=torch.int64)
-        self.transport.all_gather(sizes, torch.tensor([len(payload)]), self._group)
+        self.transport.start_all_gather(sizes, torch.tensor([len(payload)]), self._group).wait()
         longest = int(sizes.max())
         if longest == 0:
             return [b""] * self.size
         mine = torch.zeros(longest, dtype=torch.uint8)
         mine[: len(payload)] = _as_tensor(payload)
         all_bytes = torch.zeros(self.size * longest, dtype=torch.uint8)
-        self.transport.all_gather(all_bytes, mine, self._group)
+        self.transport.start_all_gather(all_bytes, mine, self._group).wait()
         rows = all_bytes.view(self.size, longest)
         return [bytes_of(row[:size]) for row, size in zip(rows, sizes.tolist(), strict=True)]
 

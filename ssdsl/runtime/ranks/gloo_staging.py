@@ -14,29 +14,23 @@ from .transport import Ends, Merge, PendingWork, Rows, StartedExchange, Transpor
 class Staged(Transport):
     """The transport of processes with a gloo group and tensors on GPUs."""
 
-    def all_reduce(self, x: torch.Tensor, group: Any, merge: Merge = "sum") -> None:
+    def start_all_reduce(self, x: torch.Tensor, group: Any, merge: Merge = "sum") -> PendingWork:
         here = _copy(x)
-        super().all_reduce(here, group, merge)
-        x.copy_(here)
+        return _arriving(super().start_all_reduce(here, group, merge), here, x)
 
-    def start_all_reduce(self, x: torch.Tensor, group: Any) -> PendingWork:
-        here = _copy(x)
-        return _arriving(super().start_all_reduce(here, group), here, x)
+    def start_all_gather(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> PendingWork:
+        here, leaves = _empty(into), _copy(x)
+        return _arriving(super().start_all_gather(here, leaves, group), here, into, leaves)
 
-    def all_gather(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
-        here = _empty(into)
-        super().all_gather(here, _copy(x), group)
-        into.copy_(here)
+    def start_reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> PendingWork:
+        here, leaves = _empty(into), _copy(x)
+        return _arriving(super().start_reduce_scatter(here, leaves, group), here, into, leaves)
 
-    def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
-        here = _empty(into)
-        super().reduce_scatter(here, _copy(x), group)
-        into.copy_(here)
-
-    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any, rows: Rows | None = None) -> None:
-        here = _empty(into)
-        super().all_to_all(here, _copy(x), group, rows)
-        into.copy_(here)
+    def start_all_to_all(
+        self, into: torch.Tensor, x: torch.Tensor, group: Any, rows: Rows | None = None
+    ) -> PendingWork:
+        here, leaves = _empty(into), _copy(x)
+        return _arriving(super().start_all_to_all(here, leaves, group, rows), here, into, leaves)
 
     def start_exchange(self, into: Ends, parts: Ends, group: Any, tag: int = 0) -> StartedExchange:
         here, copies = [(peer, _empty(x)) for peer, x in into], [(peer, _copy(x)) for peer, x in parts]
@@ -51,9 +45,9 @@ class Staged(Transport):
         return Works([work], here) if source == self.rank else _arriving(work, here, x)
 
 
-def _arriving(work: PendingWork, here: torch.Tensor, into: torch.Tensor) -> Works:
-    """A receive into a CPU tensor that is then copied to the device."""
-    return Works([work], then=lambda: into.copy_(here))
+def _arriving(work: PendingWork, here: torch.Tensor, into: torch.Tensor, leaves: torch.Tensor | None = None) -> Works:
+    """A receive into a CPU tensor that is then copied to the device; meanwhile another one `leaves`."""
+    return Works([work], leaves, lambda: into.copy_(here))
 
 
 def _copy(x: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """Communication of a rank with others over torch.distributed; other transports are subclasses.
 
-All ranks of a group make the same calls in the same order. Tensors are contiguous.
+All ranks of a group make the same calls in the same order. Tensors are contiguous. Each call starts communication and
+returns at once: until the `wait` of what it returns, nobody may read what arrives, nor change what leaves.
 """
 
 import time
@@ -128,28 +129,25 @@ class Transport:
         """Waits until all ranks have called it."""
         dist.barrier()
 
-    def all_reduce(self, x: torch.Tensor, group: Any, merge: Merge = "sum") -> None:
-        """Replaces `x` by its sum, or maximum, over the ranks."""
-        dist.all_reduce(x, op=_MERGES[merge], group=group)
+    def start_all_reduce(self, x: torch.Tensor, group: Any, merge: Merge = "sum") -> PendingWork:
+        """Starts to replace `x` by its sum, or maximum, over the ranks."""
+        return _work(dist.all_reduce(x, op=_MERGES[merge], group=group, async_op=True))
 
-    def start_all_reduce(self, x: torch.Tensor, group: Any) -> PendingWork:
-        """Starts to replace `x` by its sum over the ranks; it is the sum after the work's `wait`."""
-        work: PendingWork = dist.all_reduce(x, group=group, async_op=True)
-        return work
+    def start_all_gather(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> PendingWork:
+        """Starts to fill `into` [ranks * n] with the ranks' `x` [n], concatenated."""
+        return _work(_gather(into, x, group=group, async_op=True))
 
-    def all_gather(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
-        """Fills `into` [ranks * n] with the ranks' `x` [n], concatenated."""
-        _gather(into, x, group=group)
+    def start_reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> PendingWork:
+        """Starts to fill `into` [n] with this rank's part of the sum of `x` [ranks * n]."""
+        return _work(_scatter(_as_real(into), _as_real(x), group=group, async_op=True))
 
-    def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
-        """Fills `into` [n] with this rank's part of the sum of `x` [ranks * n]."""
-        _scatter(_as_real(into), _as_real(x), group=group)
-
-    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any, rows: Rows | None = None) -> None:
-        """Transposes parts over ranks: `into[k] = x_of_rank_k[me]`, with `into` and `x` [ranks * n] viewed as [ranks,
-        n]. With `rows`, parts have these numbers of rows of the first axis; both ends must agree on them."""
+    def start_all_to_all(
+        self, into: torch.Tensor, x: torch.Tensor, group: Any, rows: Rows | None = None
+    ) -> PendingWork:
+        """Starts to transpose parts over ranks: `into[k] = x_of_rank_k[me]`, with `into` and `x` [ranks * n] viewed as
+        [ranks, n]. With `rows`, parts have these numbers of rows of the first axis; both ends must agree on them."""
         received, sent = (None, None) if rows is None else rows
-        dist.all_to_all_single(into, x, received, sent, group=group)
+        return _work(dist.all_to_all_single(into, x, received, sent, group=group, async_op=True))
 
     def receiving(self) -> AbstractContextManager[Any]:
         """Within it buffers are made, and receives start, that wait for no computation of this rank."""
@@ -173,5 +171,9 @@ class Transport:
         """Starts to fill `x` on all ranks of a group with that of the rank `source`, which must not change until it is
         sent."""
         octets = x.view(-1).view(torch.uint8)  # gloo broadcasts numbers of some dtypes only
-        work: PendingWork = dist.broadcast(octets, source, group, async_op=True)
-        return work
+        return _work(dist.broadcast(octets, source, group, async_op=True))
+
+
+def _work(work: Any) -> PendingWork:
+    """The work of a call of torch.distributed, which has none in a group without this rank."""
+    return Works(()) if work is None else work

@@ -39,25 +39,36 @@ class Group:
 
     def all_reduce(self, x: torch.Tensor, merge: Merge = "sum") -> None:
         """Replaces `x` by its sum, or maximum, over the group. `x` is contiguous, and has one shape on all ranks."""
-        self._call("all_reduce", (x,), x, self.process_group, merge)
+        self.start_all_reduce(x, merge).wait()
 
-    def start_all_reduce(self, x: torch.Tensor) -> PendingWork:
-        """Starts to replace `x` by its sum; it is the sum after the work's `wait`."""
-        work = self._call("start_all_reduce", (x,), x, self.process_group)
-        return Started(work, self.world, self.world.last)
+    def start_all_reduce(self, x: torch.Tensor, merge: Merge = "sum") -> PendingWork:
+        """Starts to replace `x` by its sum, or maximum; it is that after the work's `wait`."""
+        return self._start("all_reduce", (x,), x, self.process_group, merge)
 
     def all_gather(self, into: torch.Tensor, x: torch.Tensor) -> None:
         """Fills `into` [ranks * n] with the ranks' `x` [n], in the order of `ranks`."""
-        self._call("all_gather", (into,), into, x, self.process_group)
+        self.start_all_gather(into, x).wait()
+
+    def start_all_gather(self, into: torch.Tensor, x: torch.Tensor) -> PendingWork:
+        """Starts an `all_gather`; after the work's `wait`, `into` is filled and `x` may change."""
+        return self._start("all_gather", (into,), into, x, self.process_group)
 
     def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor) -> None:
         """Fills `into` [n] with this rank's part of the sum of `x` [ranks * n]."""
-        self._call("reduce_scatter", (x,), into, x, self.process_group)
+        self.start_reduce_scatter(into, x).wait()
+
+    def start_reduce_scatter(self, into: torch.Tensor, x: torch.Tensor) -> PendingWork:
+        """Starts a `reduce_scatter`; after the work's `wait`, `into` is filled and `x` may change."""
+        return self._start("reduce_scatter", (x,), into, x, self.process_group)
 
     def all_to_all(self, into: torch.Tensor, x: torch.Tensor, rows: Rows | None = None) -> None:
         """Fills part k of `into` [ranks * n] with this rank's part of rank k's `x` [ranks * n]; parts of unequal size
         have so many `rows`."""
-        self._call("all_to_all", (x,), into, x, self.process_group, rows)
+        self.start_all_to_all(into, x, rows).wait()
+
+    def start_all_to_all(self, into: torch.Tensor, x: torch.Tensor, rows: Rows | None = None) -> PendingWork:
+        """Starts an `all_to_all`; after the work's `wait`, `into` is filled and `x` may change."""
+        return self._start("all_to_all", (x,), into, x, self.process_group, rows)
 
     def exchange(self, into: dict[int, torch.Tensor], parts: dict[int, torch.Tensor]) -> None:
         """Sends a part to each of some ranks, given by their index in the group, and fills `into` with what they
@@ -67,15 +78,16 @@ class Group:
     def start_exchange(self, into: dict[int, torch.Tensor], parts: dict[int, torch.Tensor]) -> PendingWork:
         """Starts an exchange; after the work's `wait`, `into` is filled and `parts` may change."""
         received, sent = ([(self.ranks[k], x) for k, x in tensors.items()] for tensors in (into, parts))
-        work = self._call("start_exchange", into.values(), received, sent, self.process_group)
-        return Started(work, self.world, self.world.last)
+        return self._start("exchange", into.values(), received, sent, self.process_group)
 
-    def _call(self, name: str, payload: Iterable[torch.Tensor], *args: Any) -> Any:
-        """Calls a function of the transport; meanwhile the rank's status says so."""
-        self.world.begin(name.removeprefix("start_"), self, *payload)
-        found = getattr(self.world.transport, name)(*args)
-        self.world.call = None
-        return found
+    def _start(self, kind: str, payload: Iterable[torch.Tensor], *args: Any) -> PendingWork:
+        """Starts communication by the transport; meanwhile, and while somebody waits for it, the rank's status says
+        so."""
+        world = self.world
+        call = world.begin(kind, self, *payload)
+        work = getattr(world.transport, f"start_{kind}")(*args)
+        world.call = None
+        return Started(work, world, call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +109,23 @@ class AwaitedMessage:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Started:
-    """A running collective. While somebody waits for it, the rank's status says so."""
+    """A collective in flight. While somebody waits for it, the rank's status says so."""
 
     work: PendingWork
     world: "World"
-    call: GroupCall | AwaitedMessage | None
+    call: GroupCall
+
+    def __post_init__(self) -> None:
+        self.world.in_flight[self] = None
 
     def wait(self) -> None:
         """Blocks until it is done."""
         self.world.call = self.call
         self.work.wait()
         self.world.call = None
+        self.world.in_flight.pop(self, None)
 
 
 @dataclass(eq=False)
@@ -129,6 +145,7 @@ class World:
     site: Any = None  # the program's place of the next collective, if known (step/provenance.py)
     call: GroupCall | AwaitedMessage | None = None  # what this rank waits for now
     last: GroupCall | None = None  # the last collective that it started: a GPU may still run it
+    in_flight: dict["Started", None] = field(default_factory=dict)  # started and not awaited, the oldest first
     runs: list[Any] = field(default_factory=list)  # the compiled runs of its programs (kernels/compiled.py)
     mode: str = "default"  # in which torch compiles them
     compiling: str = ""  # which of them torch compiles now
@@ -183,10 +200,11 @@ class World:
         yield
         self.counts = counts
 
-    def begin(self, kind: str, group: Group, *tensors: torch.Tensor) -> None:
+    def begin(self, kind: str, group: Group, *tensors: torch.Tensor) -> GroupCall:
         """Records and counts a collective that the rank enters; `call` is reset to None when it is done."""
-        self.call = self.last = GroupCall(kind, group, self.site)
+        self.call = self.last = call = GroupCall(kind, group, self.site)
         self.count(kind, *tensors)
+        return call
 
     def count(self, kind: str, *tensors: torch.Tensor) -> None:
         """Counts one call with this payload: the whole tensor that an all_reduce sums, an all_gather returns, a

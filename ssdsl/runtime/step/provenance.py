@@ -31,10 +31,12 @@ class Sites:
         self.flats = {flat.number: flat for flat in role.flats}
 
     def waits(self, world: World) -> str:
-        """A text of what the rank waits for now; "" if nothing."""
+        """A text of what the rank waits for now, and of what else it has started; "" if it waits for nothing."""
         match world.call:
             case GroupCall() as call:
-                return self._collective(call, world)
+                others = [self._collective(c, world) for s in [*world.in_flight] if (c := s.call) is not call]
+                shown = [*others[:MANY], *(["..."] if len(others) > MANY else [])]
+                return "; also started: ".join([self._collective(call, world), *([", ".join(shown)] if shown else [])])
             case AwaitedMessage() as exchange:
                 return self._exchange(exchange)
             case _:

@@ -1,6 +1,7 @@
 """Ranks as threads of one process: the numbers of real ones, and what goes wrong between them is named."""
 
 import json
+import math
 import re
 import threading
 import time
@@ -147,6 +148,31 @@ def test_a_broadcast() -> None:
     with pytest.raises(RanksFailed, match="to join broadcast from rank 1") as caught:
         broadcast(change=False, left_out=2)
     assert caught.value.kind == "deadlock"
+
+
+def gathered(reads_early: bool = False, changes: bool = False, waits: bool = True) -> list[list[float]]:
+    """What two ranks have of a gather, read before the wait or behind it."""
+
+    def body(world: World, place: Place) -> list[float]:
+        x, into = torch.full((2,), float(world.rank)), torch.zeros(4)
+        work = world.transport.start_all_gather(into, x, world.transport.new_group())
+        early = into.tolist()
+        if changes:
+            x += 1
+        if waits:
+            work.wait()
+        return early if reads_early else into.tolist()
+
+    return run_ranks(2, body)
+
+
+def test_what_is_in_flight() -> None:
+    assert gathered() == [[0.0, 0.0, 1.0, 1.0]] * 2
+    assert all(math.isnan(x) for x in gathered(reads_early=True)[0])
+    with pytest.raises(RanksFailed, match="changes a tensor while all_gather of float32"):
+        gathered(changes=True)
+    with pytest.raises(RanksFailed, match="does not wait for all_gather of float32"):
+        gathered(waits=False)
 
 
 def test_state_over_axes_of_which_a_gradient_is_partial_over_some(gpt: Any, tmp_path: Path) -> None:
