@@ -347,6 +347,18 @@ PHASES: dict[Backward, tuple[Phase, ...]] = {
 }
 
 
+class GathersAhead(Record):
+    """The flat parameters (ZeRO-3) that forward gathers, and those that backward gathers again, each in order; none if
+    no gather starts ahead. A gather starts behind the wait for the one that stands so many places before it as its flat
+    parameter's `ahead` says."""
+
+    forward: tuple[int, ...] = ()
+    backward: tuple[int, ...] = ()
+
+
+AT_ONCE = GathersAhead()
+
+
 class Function(Record, dict=True):
     """Operators that run together: one autograd segment.
 
@@ -367,6 +379,7 @@ class Function(Record, dict=True):
     stage: int
     loss: int | None = None
     kind: int | None = None
+    ahead: GathersAhead = AT_ONCE
 
     def body(self) -> list[Instr]:
         """All instructions in order."""

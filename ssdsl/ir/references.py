@@ -6,6 +6,7 @@ computes, relies on this check.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.function import Instr, OpPart, Write, reads_of, results_of
@@ -37,6 +38,7 @@ def dangling(program: Program) -> Iterator[str]:
     used += [i.producer for f in program.functions for i in f.inputs]
     yield from (f"there is no function {n}" for n in used if n not in functions)
     gathered = (n for f in program.functions for s in f.sections for n in s.gathers)
+    gathered = chain(gathered, (n for f in program.functions for n in (*f.ahead.forward, *f.ahead.backward)))
     yield from (f"there is no flat parameter {n}" for n in gathered if n not in flats)
     values = program.graph.values
     if not values.keys() >= {*(names := [*_values(program)])}:

@@ -1,7 +1,7 @@
 """The weights and buffers of a rank, as the functions of a role read them."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,6 +112,11 @@ class Weights:
     def under(self, layer: str = "") -> WeightsView:
         """The weights of a module, by the rest of their names; `trunk#1` is its second call."""
         return WeightsView(self, re.sub(r"#\d+", "", layer), layer)
+
+    def ahead(self, gathers: Sequence[int]) -> AbstractContextManager[None]:
+        """A context for a task that gathers these flat parameters, in this order: some start ahead (ZeRO-3)."""
+        flats = (self._numbered[number] for number in gathers)
+        return self.world.ahead.of_task([flat for flat in flats if isinstance(flat, ShardedWeights)])
 
     def saving(self, *, again: bool = False) -> AbstractContextManager[Any]:
         """A context for forward: autograd keeps no gathered weight (ZeRO-3) but gathers it again in backward; with

@@ -1,0 +1,38 @@
+"""Says in which order functions gather weights in parts (ZeRO-3), so that gathers can start before they are needed.
+
+It reads sections with their gathers, and sets `Function.ahead`. `prefetch` of the plan says how far ahead each starts.
+"""
+
+from ssdsl.ir.function import Backward, Function, GathersAhead
+from ssdsl.lower.params.regathered import regathered
+from ssdsl.lower.stages import Formed
+from ssdsl.record import replace
+
+
+def prefetch_weights(lowering: Formed) -> Formed:
+    """Sets the order of the gathers of each function that starts some ahead.
+
+    Of two layers on two devices, with `split model.weights by row into dp`:
+
+        - block0 on gpus
+        + block0 on gpus ahead flat3, flat2, flat1, flat0; backward flat0, flat1, flat2
+    """
+    if not any(flat.sharded.weights and flat.ahead for flat in lowering.flats):
+        return lowering
+    return replace(lowering, functions=tuple(_ordered(lowering, function) for function in lowering.functions))
+
+
+def _ordered(lowering: Formed, function: Function) -> Function:
+    """The function with the order of its gathers. The halves of a backward read weights in orders of their own, and
+    start nothing ahead."""
+    forward = [number for section in function.sections for number in section.gathers]
+    back: list[int] = []
+    if forward and function.backward is Backward.WHOLE and lowering.trains:
+        back = [number for _, number in regathered(function, lowering.flats, lowering.graph).order]
+    used = (tuple(those) if _starts_any(lowering, those) else () for those in (forward, back))
+    return replace(function, ahead=GathersAhead(*used))
+
+
+def _starts_any(lowering: Formed, gathers: list[int]) -> bool:
+    """Whether one of these gathers starts ahead of its reader."""
+    return any(lowering.flats[number].ahead for number in gathers[1:])
