@@ -128,9 +128,9 @@ def _decorator(function: Function) -> Iterator[str]:
         yield f"    backward={quoted(function.backward.value)},"
     if any(s.again or any(isinstance(i, Conversion) and i.again for i in s.body) for s in function.sections):
         yield "    again=True,"
-    for name, numbers in (("gathers", function.ahead.forward), ("gathers_again", function.ahead.backward)):
-        if numbers:
-            yield f"    {name}={tuple_of([str(n) for n in numbers])},"
+    for name, groups in (("gathers", function.ahead.forward), ("gathers_again", function.ahead.backward)):
+        if groups:
+            yield f"    {name}={groups},"
     yield ")"
 
 

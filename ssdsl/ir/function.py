@@ -348,12 +348,12 @@ PHASES: dict[Backward, tuple[Phase, ...]] = {
 
 
 class GathersAhead(Record):
-    """The flat parameters (ZeRO-3) that forward gathers, and those that backward gathers again, each in order; none if
-    no gather starts ahead. A gather starts behind the wait for the one that stands so many places before it as its flat
-    parameter's `ahead` says."""
+    """The flat parameters (ZeRO-3) that the sections of a function gather in forward, and again in backward, in order;
+    none if no gather starts ahead. Gathers start when the function awaits those of the section that is so many places
+    before theirs as their flat parameter's `ahead` says."""
 
-    forward: tuple[int, ...] = ()
-    backward: tuple[int, ...] = ()
+    forward: tuple[tuple[int, ...], ...] = ()
+    backward: tuple[tuple[int, ...], ...] = ()
 
 
 AT_ONCE = GathersAhead()

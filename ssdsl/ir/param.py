@@ -146,7 +146,8 @@ class FlatParam(Record):
     """Trained weights of one submesh and dtype, laid end to end, in the order in which backward completes them.
 
     `elements` is the length on a device before it is sharded, padded to equal parts; the largest one if weights have
-    unequal parts. Weights in parts are gathered for up to `ahead` readers before their own.
+    unequal parts. Weights in parts are gathered up to `ahead` sections before
+    they are read.
     """
 
     number: int

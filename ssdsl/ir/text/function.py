@@ -46,8 +46,12 @@ def header(function: Function) -> str:
 def ahead_lines(function: Function) -> Iterator[str]:
     """Yields a line for the order in which a function gathers weights, if some start ahead."""
     orders = [("ahead", function.ahead.forward), ("backward", function.ahead.backward)]
-    if found := [f"{word} {', '.join(f'flat{n}' for n in order)}" for word, order in orders if order]:
+    if found := [f"{word} {', '.join(map(_group, order))}" for word, order in orders if order]:
         yield "; ".join(found)
+
+
+def _group(flats: tuple[int, ...]) -> str:
+    return " + ".join(f"flat{n}" for n in flats)
 
 
 def given_lines(function: Function, graph: Graph, names: tuple[str, ...]) -> Iterator[str]:

@@ -3,10 +3,14 @@
 It reads sections with their gathers, and sets `Function.ahead`. `prefetch` of the plan says how far ahead each starts.
 """
 
+from itertools import groupby
+
 from ssdsl.ir.function import Backward, Function, GathersAhead
 from ssdsl.lower.params.regathered import regathered
 from ssdsl.lower.stages import Formed
 from ssdsl.record import replace
+
+Groups = tuple[tuple[int, ...], ...]
 
 
 def prefetch_weights(lowering: Formed) -> Formed:
@@ -15,7 +19,7 @@ def prefetch_weights(lowering: Formed) -> Formed:
     Of two layers on two devices, with `split model.weights by row into dp`:
 
         - block0 on gpus
-        + block0 on gpus ahead flat3, flat2, flat1, flat0; backward flat0, flat1, flat2
+        +   ahead flat3, flat2, flat1, flat0; backward flat0, flat1, flat2
     """
     if not any(flat.sharded.weights and flat.ahead for flat in lowering.flats):
         return lowering
@@ -25,14 +29,15 @@ def prefetch_weights(lowering: Formed) -> Formed:
 def _ordered(lowering: Formed, function: Function) -> Function:
     """The function with the order of its gathers. The halves of a backward read weights in orders of their own, and
     start nothing ahead."""
-    forward = [number for section in function.sections for number in section.gathers]
-    back: list[int] = []
+    forward = tuple(section.gathers for section in function.sections if section.gathers)
+    back: Groups = ()
     if forward and function.backward is Backward.WHOLE and lowering.trains:
-        back = [number for _, number in regathered(function, lowering.flats, lowering.graph).order]
-    used = (tuple(those) if _starts_any(lowering, those) else () for those in (forward, back))
+        steps = [step for step in regathered(function, lowering.flats, lowering.graph).steps if not step.reduces]
+        back = tuple(tuple(s.gather[1] for s in those) for _, those in groupby(steps, lambda step: step.section))
+    used = (groups if _starts_any(lowering, groups) else () for groups in (forward, back))
     return replace(function, ahead=GathersAhead(*used))
 
 
-def _starts_any(lowering: Formed, gathers: list[int]) -> bool:
+def _starts_any(lowering: Formed, groups: Groups) -> bool:
     """Whether one of these gathers starts ahead of its reader."""
-    return any(lowering.flats[number].ahead for number in gathers[1:])
+    return any(lowering.flats[number].ahead for group in groups[1:] for number in group)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
 from ssdsl.ir.comm import Narrow, Step
 from ssdsl.ir.function import Conversion, Function, Instr, OpPart, reads_of, results_of
@@ -24,16 +25,35 @@ from ssdsl.record import Record
 Gather = tuple[int, int]  # the number of the section that gathers, and of the flat parameter
 
 
-class Regathered(Record, dict=True):
-    """The gathers of a function that its backward repeats, in order, and the gathers that get a gradient."""
+class BackwardStep(NamedTuple):
+    """A step of a backward, which is at a section then: it repeats a gather, or it `reduces` the gradient of what was
+    gathered, and no longer needs it."""
 
-    order: tuple[Gather, ...]
-    learning: frozenset[Gather]
+    section: int
+    gather: Gather
+    reduces: bool
+
+
+class Regathered(Record, dict=True):
+    """The gathers that a function's backward repeats, and the reductions of gradients of what was gathered, in
+    order."""
+
+    steps: tuple[BackwardStep, ...]
+
+    @cached_property
+    def order(self) -> tuple[Gather, ...]:
+        """The gathers that backward repeats, in order."""
+        return tuple(step.gather for step in self.steps if not step.reduces)
 
     @cached_property
     def again(self) -> Mapping[Gather, int]:
         """How often backward repeats each gather."""
         return Counter(self.order)
+
+    @cached_property
+    def learning(self) -> frozenset[Gather]:
+        """The gathers that get a gradient."""
+        return frozenset(step.gather for step in self.steps if step.reduces)
 
 
 class _Memory(Record):
@@ -46,7 +66,7 @@ class _Memory(Record):
 def regathered(function: Function, flats: Sequence[FlatParam], graph: Graph) -> Regathered:
     """Follows gathered memory through a function's forward, then goes through its backward, in reverse order."""
     walk = _Walk(function, flats, graph)
-    return Regathered(tuple(walk.backward()), frozenset(walk.first))
+    return Regathered(tuple(walk.backward()))
 
 
 class _Walk:
@@ -77,9 +97,9 @@ class _Walk:
                 self.first.setdefault(self.here[at.section][self.weights[name]], at)
         self.memory.update((name, memory) for name, memory in self._views(instr, at.section) if memory is not None)
 
-    def backward(self) -> Iterator[Gather]:
-        """Yields the gathers that backward repeats, in order. A recomputed section runs again, with all its gathers,
-        when backward comes to its last instruction."""
+    def backward(self) -> Iterator[BackwardStep]:
+        """Yields the steps of backward in order. A recomputed section runs again, with all its gathers, when backward
+        comes to its last instruction."""
         reads: dict[InstrPlace, list[Gather]] = {}
         remade = {
             InstrPlace(number, len(section.body)): self.here[number].values()
@@ -92,12 +112,14 @@ class _Walk:
                 reads.setdefault(at, []).append(memory.gather)
         there: set[int] = set()
         for at in sorted({*remade, *reads, *self.first.values()}, reverse=True):
-            yield from remade.get(at, ())
+            yield from (BackwardStep(at.section, gather, reduces=False) for gather in remade.get(at, ()))
             for gather in reads.get(at, ()):
                 if gather[1] not in there:
-                    yield gather
+                    yield BackwardStep(at.section, gather, reduces=False)
                 there.add(gather[1])
-            there -= {flat for (_, flat), first in self.first.items() if first == at}
+            for gather in (gather for gather, first in self.first.items() if first == at):
+                there.discard(gather[1])
+                yield BackwardStep(at.section, gather, reduces=True)
 
     def _behind(self, name: Name, section: int) -> _Memory | None:
         """The gathered memory that a value is a view of, if read in this section; None if there is none."""

@@ -209,8 +209,8 @@ class _Carried:
         sets = frozenset[int]().union(*(record.sets for record in plan.operators.values()))
         clocks = (replace(clock, rows=tuple(self._rows(clock.rows, sets))) for clock in mine.clocks)
         orders = tuple(self._orders(mine.orders, sets))
-        clocks = tuple(c for c in clocks if c.rows)
-        return replace(plan, orders=orders, clocks=clocks, shards=mine.shards, prefetched=mine.prefetched)
+        found = replace(plan, orders=orders, clocks=tuple(c for c in clocks if c.rows))
+        return replace(found, shards=mine.shards, prefetched=mine.prefetched)
 
     def _tasks(self, tasks: TaskSet, sets: frozenset[int]) -> TaskSet | None:
         """The same tasks in the other graph, in which operators belong to the task sets of these numbers. None if no

@@ -168,7 +168,7 @@ def _prefetch_weights(ctx: Context, s: nodes.PrefetchStatement, value: StateOf, 
 
 
 class OnlyWeights(Traced):
-    """`prefetch OPS.weights by 1` gathers weights in parts ahead. Gradients and the optimizer's state are not gathered."""
+    """`prefetch OPS.weights by 1` gathers weights in parts ahead. Of gradients and the optimizer's state nothing is."""
 
     code = "E0268"
     title = "there is nothing to prefetch of {state}"

@@ -1,13 +1,14 @@
 """Communication of weights beside computing (ZeRO-3): while one module computes, the weights of the next are on their
 way, and in backward the gradients of the one before.
 
-A task's gathers have an order, which the compiler knows. Behind the wait for one of them the next ones start, as many
-as each flat parameter's `ahead` says; so the weights of that many further modules are in memory. All ranks of a group
-start their gathers and reductions in one order.
+The modules of a task gather in an order, which the compiler knows. Behind the wait for one module's weights those of
+the next ones start, as many as each flat parameter's `ahead` says; so the weights of that many further modules are in
+memory. All ranks of a group start their gathers and reductions in one order.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 
@@ -23,35 +24,42 @@ class TravellingWeights(Protocol):
         """Awaits the reduction that is under way."""
 
 
+@dataclass(eq=False)
+class _Gather:
+    """A gather of the module with this number in a task."""
+
+    module: int
+    flat: TravellingWeights
+    started: bool = False
+
+
 class Ahead:
     """The gathers of the running task that nobody has awaited yet, in order, and the last reduction."""
 
     def __init__(self) -> None:
-        self._order: list[tuple[int, TravellingWeights]] = []  # each with its number in the task
-        self._started: set[int] = set()
-        self._awaited = 0
+        self._coming: list[_Gather] = []
+        self._reached = -1  # the last module whose weights were awaited
         self._scattering: TravellingWeights | None = None
 
     @contextmanager
-    def of_task(self, gathers: Sequence[TravellingWeights]) -> Iterator[None]:
-        """A context for a task with these gathers."""
-        self._order, self._started, self._awaited = [*enumerate(gathers)], set(), 0
+    def of_task(self, gathers: Sequence[Sequence[TravellingWeights]]) -> Iterator[None]:
+        """A context for a task whose modules gather these."""
+        self._coming = [_Gather(module, flat) for module, flats in enumerate(gathers) for flat in flats]
+        self._reached = -1
         yield
-        assert not self._started, "weights were gathered ahead for nobody"
-        self._order = []
+        assert not any(gather.started for gather in self._coming), "weights were gathered ahead for nobody"
 
     def awaited(self, flat: TravellingWeights) -> None:
         """Starts the gathers that come behind the one of this flat parameter."""
-        place = next((k for k, (_, other) in enumerate(self._order) if other is flat), None)
-        if place is None:
+        gather = next((gather for gather in self._coming if gather.flat is flat), None)
+        if gather is None:
             return
-        number, _ = self._order.pop(place)
-        self._started.discard(number)
-        self._awaited += 1
-        for number, other in self._order:
-            if number not in self._started and number - other.ahead < self._awaited:
-                self._started.add(number)
-                other.start_gather()
+        self._coming.remove(gather)
+        self._reached = max(self._reached, gather.module)
+        for gather in self._coming:
+            if not gather.started and gather.module - gather.flat.ahead <= self._reached:
+                gather.started = True
+                gather.flat.start_gather()
 
     def scatters(self, flat: TravellingWeights | None) -> None:
         """Awaits the last reduction; this flat parameter has the next."""

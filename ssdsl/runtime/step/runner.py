@@ -36,8 +36,8 @@ class Block:
     """A function of inputs, prepared values, weights and time indices, with what it needs to run.
 
     `loss` is the index of the output that is the loss. `backward` is none, whole, halves, or dgrad (no weights).
-    `again`: some of its values are gathered, or computed, again in backward. `gathers` are the flat parameters that it
-    gathers (ZeRO-3), `gathers_again` those that its backward does, in order, so that some can start ahead.
+    `again`: some of its values are gathered, or computed, again in backward. `gathers` are the flat parameters that
+    each of its modules gathers (ZeRO-3), `gathers_again` those that backward does, in order, so that some start ahead.
     """
 
     run: Callable[..., tuple[torch.Tensor, ...]]
@@ -49,8 +49,8 @@ class Block:
     loss: int | None = None
     backward: str = "whole"
     again: bool = False
-    gathers: tuple[int, ...] = ()
-    gathers_again: tuple[int, ...] = ()
+    gathers: tuple[tuple[int, ...], ...] = ()
+    gathers_again: tuple[tuple[int, ...], ...] = ()
 
 
 def block(*form: Any, **options: Any) -> Callable[[Callable[..., tuple[torch.Tensor, ...]]], Block]:

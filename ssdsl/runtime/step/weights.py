@@ -113,10 +113,10 @@ class Weights:
         """The weights of a module, by the rest of their names; `trunk#1` is its second call."""
         return WeightsView(self, re.sub(r"#\d+", "", layer), layer)
 
-    def ahead(self, gathers: Sequence[int]) -> AbstractContextManager[None]:
-        """A context for a task that gathers these flat parameters, in this order: some start ahead (ZeRO-3)."""
-        flats = (self._numbered[number] for number in gathers)
-        return self.world.ahead.of_task([flat for flat in flats if isinstance(flat, ShardedWeights)])
+    def ahead(self, gathers: Sequence[Sequence[int]]) -> AbstractContextManager[None]:
+        """A context for a task whose modules gather these flat parameters, in this order: some start ahead (ZeRO-3)."""
+        groups = ([self._numbered[number] for number in group] for group in gathers)
+        return self.world.ahead.of_task([[f for f in group if isinstance(f, ShardedWeights)] for group in groups])
 
     def saving(self, *, again: bool = False) -> AbstractContextManager[Any]:
         """A context for forward: autograd keeps no gathered weight (ZeRO-3) but gathers it again in backward; with
