@@ -74,11 +74,11 @@ def flatten_params(lowering: Assembled) -> Formed:
 
     Of two layers on two devices, with `split model.weights by row into dp`:
 
-        + flat0 on gpus : f32[36] zero weights over (dp); gradient by reduce_scatter<dp> in backward
+        + flat0 on gpus : f32[36] zero weights over (dp), 1 ahead; gradient by reduce_scatter<dp> in backward
         +   layers.1.2.bias
         +   layers.1.2.weight
         ...
-        + flat3 on gpus : f32[40] zero weights over (dp); gradient by reduce_scatter<dp> in backward
+        + flat3 on gpus : f32[40] zero weights over (dp), 1 ahead; gradient by reduce_scatter<dp> in backward
 
     Raises PlanError: state that cannot be sharded as the plan says.
     """

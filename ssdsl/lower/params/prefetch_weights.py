@@ -18,7 +18,6 @@ def prefetch_weights(lowering: Formed) -> Formed:
 
     Of two layers on two devices, with `split model.weights by row into dp`:
 
-        - block0 on gpus
         +   ahead flat3, flat2, flat1, flat0; backward flat0, flat1, flat2
     """
     if not any(flat.sharded.weights and flat.ahead for flat in lowering.flats):
@@ -29,13 +28,23 @@ def prefetch_weights(lowering: Formed) -> Formed:
 def _ordered(lowering: Formed, function: Function) -> Function:
     """The function with the order of its gathers. The halves of a backward read weights in orders of their own, and
     start nothing ahead."""
-    forward = tuple(section.gathers for section in function.sections if section.gathers)
+    forward = _groups(function, [(n, flat) for n, section in enumerate(function.sections) for flat in section.gathers])
     back: Groups = ()
     if forward and function.backward is Backward.WHOLE and lowering.trains:
-        steps = [step for step in regathered(function, lowering.flats, lowering.graph).steps if not step.reduces]
-        back = tuple(tuple(s.gather[1] for s in those) for _, those in groupby(steps, lambda step: step.section))
+        steps = regathered(function, lowering.flats, lowering.graph).steps
+        back = _groups(function, [(step.at.section, step.gather[1]) for step in steps if not step.reduces])
     used = (groups if _starts_any(lowering, groups) else () for groups in (forward, back))
     return replace(function, ahead=GathersAhead(*used))
+
+
+def _groups(function: Function, gathers: list[tuple[int, int]]) -> Groups:
+    """The flat parameters that are gathered together: those of one section, by its number, if it is a layer or is
+    recomputed. Other sections gather each for itself, where they first read it."""
+    found: list[tuple[int, ...]] = []
+    for number, those in groupby(gathers, lambda gather: gather[0]):
+        section, flats = function.sections[number], tuple(flat for _, flat in those)
+        found += [flats] if section.layer or section.recompute else [(flat,) for flat in flats]
+    return tuple(found)
 
 
 def _starts_any(lowering: Formed, groups: Groups) -> bool:

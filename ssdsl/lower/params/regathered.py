@@ -25,20 +25,20 @@ from ssdsl.record import Record
 Gather = tuple[int, int]  # the number of the section that gathers, and of the flat parameter
 
 
-class BackwardStep(NamedTuple):
-    """A step of a backward, which is at a section then: it repeats a gather, or it `reduces` the gradient of what was
-    gathered, and no longer needs it."""
+class GatherStep(NamedTuple):
+    """A step of a task when it comes to an instruction: it gathers, or, behind the backward of the instruction, it
+    `reduces` the gradient of what was gathered, and no longer needs it."""
 
-    section: int
+    at: InstrPlace
     gather: Gather
-    reduces: bool
+    reduces: bool = False
 
 
 class Regathered(Record, dict=True):
     """The gathers that a function's backward repeats, and the reductions of gradients of what was gathered, in
     order."""
 
-    steps: tuple[BackwardStep, ...]
+    steps: tuple[GatherStep, ...]
 
     @cached_property
     def order(self) -> tuple[Gather, ...]:
@@ -97,7 +97,7 @@ class _Walk:
                 self.first.setdefault(self.here[at.section][self.weights[name]], at)
         self.memory.update((name, memory) for name, memory in self._views(instr, at.section) if memory is not None)
 
-    def backward(self) -> Iterator[BackwardStep]:
+    def backward(self) -> Iterator[GatherStep]:
         """Yields the steps of backward in order. A recomputed section runs again, with all its gathers, when backward
         comes to its last instruction."""
         reads: dict[InstrPlace, list[Gather]] = {}
@@ -112,14 +112,14 @@ class _Walk:
                 reads.setdefault(at, []).append(memory.gather)
         there: set[int] = set()
         for at in sorted({*remade, *reads, *self.first.values()}, reverse=True):
-            yield from (BackwardStep(at.section, gather, reduces=False) for gather in remade.get(at, ()))
+            yield from (GatherStep(at, gather) for gather in remade.get(at, ()))
             for gather in reads.get(at, ()):
                 if gather[1] not in there:
-                    yield BackwardStep(at.section, gather, reduces=False)
+                    yield GatherStep(at, gather)
                 there.add(gather[1])
             for gather in (gather for gather, first in self.first.items() if first == at):
                 there.discard(gather[1])
-                yield BackwardStep(at.section, gather, reduces=True)
+                yield GatherStep(at, gather, reduces=True)
 
     def _behind(self, name: Name, section: int) -> _Memory | None:
         """The gathered memory that a value is a view of, if read in this section; None if there is none."""

@@ -4,6 +4,7 @@ received before they are read."""
 from collections.abc import Iterable, Sequence
 
 from ssdsl.lang import nodes
+from ssdsl.lang.formatter.spell import POST, spell
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.errors.values import places_of
@@ -159,7 +160,8 @@ def _prefetch_weights(ctx: Context, s: nodes.PrefetchStatement, value: StateOf, 
     """Notes how far ahead weights are gathered. Raises PlanError for another state, or a number that contradicts an
     earlier one."""
     if value.state is not State.WEIGHTS:
-        raise PlanError(OnlyWeights(s.operators.span, value.state))
+        named = s.operators.target if isinstance(s.operators, nodes.Attribute) else s.operators
+        raise PlanError(OnlyWeights(s.operators.span, value.state, spell(named, POST)))
     weights = weights_of(ctx, s.operators, value)
     for known in ctx.facts.prefetched:
         if known.ahead != ahead and (both := known.weights & weights):
@@ -172,8 +174,9 @@ class OnlyWeights(Traced):
 
     code = "E0268"
     title = "there is nothing to prefetch of {state}"
-    help = "write `prefetch OPS.weights by N`, or `prefetch OPS by N` for what OPS receive"
+    help = "write `{operators}.weights`"
     state: State
+    operators: str
 
 
 class NoSuchPrefetch(Traced):

@@ -21,6 +21,7 @@ from ssdsl.ir.function import Function, OpPart
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Action, Compute, Free, OnFlat, Role, Start, Update, Wait, WaitReduce
+from ssdsl.ir.uses import InstrPlace
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
 from ssdsl.simulate.price.costs import FREE, Cost, total
@@ -28,7 +29,7 @@ from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.launch_time import LaunchTime
 from ssdsl.simulate.price.network import Network
 from ssdsl.simulate.price.overlap import overlapped
-from ssdsl.simulate.price.travelling import Travelling
+from ssdsl.simulate.price.travelling import Travelling, Work
 
 
 @dataclass(slots=True)
@@ -82,6 +83,15 @@ class Computing:
             for launch in self.fusion.launches(function)[number]:
                 self._add(times, LaunchTime(self.facts, function, launch, device), section.recompute)
         return self._of_kind[key]
+
+    def of_launches(self, function: Function, device: Device) -> Iterator[tuple[InstrPlace, ComputeTimes]]:
+        """Yields the times of each kernel of a function, with the place of its last operator."""
+        for number, section in enumerate(function.sections):
+            places = {i.operator: n for n, i in enumerate(section.body) if isinstance(i, OpPart)}
+            for launch in self.fusion.launches(function)[number]:
+                times = ComputeTimes()
+                self._add(times, LaunchTime(self.facts, function, launch, device), section.recompute)
+                yield InstrPlace(number, max(places[op.operator] for op in launch.ops)), times
 
     def of_one(self, function: Function, op: OpPart, device: Device) -> ComputeTimes:
         """The times of the one kernel that an operator is in."""
@@ -178,10 +188,11 @@ class Roofline:
     def _collectives(self, function: Function, phase: Phase, device: Device) -> Iterator[tuple[TaskCollective, Cost]]:
         """Yields a task's collectives, each with its cost; what is hidden of its time is `hidden_s`."""
         beside = self.cluster.hides_collectives and phase in (Phase.FORWARD, Phase.BACKWARD)
-        blocking = [0.0] * len(function.sections)
+        blocking: list[Work] = []
         for found, cost in self._blocking(function, phase, device):
             if not (beside and isinstance(found.origin, OfGather)):
-                blocking[found.origin.section] += cost.communication_s
+                if isinstance(found.origin, InstrPlace):
+                    blocking.append((found.origin, cost.communication_s))
                 yield found, cost
         if beside and any(section.gathers for section in function.sections):
             yield from self._beside(function, phase, device, blocking)
@@ -200,15 +211,14 @@ class Roofline:
             yield from ((c, _exposing(cost, share * cost.communication_s)) for c, cost in found)
 
     def _beside(
-        self, function: Function, phase: Phase, device: Device, blocking: Sequence[float]
+        self, function: Function, phase: Phase, device: Device, blocking: Sequence[Work]
     ) -> Iterator[tuple[TaskCollective, Cost]]:
-        """Yields the collectives of weights in parts (ZeRO-3), which run beside computing. `blocking` are the seconds
-        of other collectives in each section."""
+        """Yields the collectives of weights in parts (ZeRO-3), which run beside computing, and beside other collectives
+        that are `blocking`."""
         travelling = Travelling(self.facts, function, phase)
         costs = [self.network.collective(c.call, function.submesh) for c in travelling.collectives]
-        times = [self.computing.of_section(function, n, device).of(phase) for n in range(len(blocking))]
-        sections = [computes + blocks for computes, blocks in zip(times, blocking, strict=True)]
-        exposed = overlapped(travelling.events(sections, [cost.communication_s for cost in costs])).exposed
+        work = [(at, times.of(phase)) for at, times in self.computing.of_launches(function, device)]
+        exposed = overlapped(travelling.events([*work, *blocking], [cost.communication_s for cost in costs])).exposed
         for number, (found, cost) in enumerate(zip(travelling.collectives, costs, strict=True)):
             yield found, _exposing(cost, exposed[number])
 
