@@ -24,6 +24,7 @@ from ssdsl.model.ops.families.experts import OF_ROWS
 from ssdsl.model.ops.families.random import FUNCTIONS
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.plan.regions import Digit
+from ssdsl.runtime.ranks.transport import Works
 from ssdsl.runtime.ranks.world import Group, World
 
 
@@ -142,7 +143,7 @@ class Lockstep:
     def __post_init__(self) -> None:
         self.barrier = threading.Barrier(self.count, timeout=100)
 
-    def all_reduce(self, x: torch.Tensor, group: "Lockstep", merge: str = "sum") -> None:
+    def start_all_reduce(self, x: torch.Tensor, group: "Lockstep", merge: str = "sum") -> Works:
         assert group is self
         self.parts.append(x)
         if self.barrier.wait() == 0:
@@ -152,6 +153,7 @@ class Lockstep:
         self.parts.clear()
         self.barrier.wait()
         x.copy_(reduce(torch.fmax, stacked) if merge == "max" else stacked.sum(0))  # without NaN, as NCCL
+        return Works(())
 
 
 @dataclass

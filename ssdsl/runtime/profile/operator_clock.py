@@ -135,11 +135,15 @@ class OperatorClock:
         finally:
             sys.settrace(before)
 
-    def add_collective(self, kind: str, size_bytes: int, time_s: float) -> None:
-        """Records the time of a collective of the current task."""
-        if self._task.what in COMPUTING and self.world.last is not None:
-            place = TimedPlace(COLLECTIVE, size_bytes, kind, self.world.last.group.size)
-            self._collectives.setdefault(place, []).append(time_s)
+    def collective(self, kind: str, size_bytes: int) -> TimedPlace | None:
+        """The place of the collective that the current task starts; None outside of tasks."""
+        if self._task.what not in COMPUTING or self.world.last is None:
+            return None
+        return TimedPlace(COLLECTIVE, size_bytes, kind, self.world.last.group.size)
+
+    def add_collective(self, place: TimedPlace, time_s: float) -> None:
+        """Records the seconds for which the rank was in a collective: where it started, and where it was awaited."""
+        self._collectives.setdefault(place, []).append(time_s)
 
     def _note(self, times: dict[TimedPlace, float]) -> None:
         """Adds the times of a task, or of the rest of a step, to `steps`, without the clock's own."""
@@ -231,12 +235,29 @@ def _timed(call: Any, name: str, clock: OperatorClock) -> Any:
         began = time.perf_counter()
         with clock.aside(TALK):
             result = call(*arguments, **options)
-        if name in COLLECTIVES:
+        place = None
+        if (kind := name.removeprefix("start_")) in COLLECTIVES:
             size = max(x.numel() * x.element_size() for x in arguments if isinstance(x, torch.Tensor))
-            clock.add_collective(name, size, time.perf_counter() - began)
+            place = clock.collective(kind, size)
+        if place is not None:
+            return _TimedCollective(result, clock, place, time.perf_counter() - began)
         return _Timed(result, clock) if hasattr(result, "wait") else result
 
     return timed
+
+
+class _TimedCollective(_Timed):
+    """A collective that a task has started, with the seconds that this took."""
+
+    def __init__(self, inner: Any, clock: OperatorClock, place: TimedPlace, time_s: float) -> None:
+        super().__init__(inner, clock)
+        self.place, self.time_s = place, time_s
+
+    def wait(self) -> None:
+        began = time.perf_counter()
+        with self.clock.aside(TALK):
+            self.inner.wait()
+        self.clock.add_collective(self.place, self.time_s + time.perf_counter() - began)
 
 
 # -- the clock's own time --------------------------------------------------------------------------------------------

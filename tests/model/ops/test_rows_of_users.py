@@ -43,7 +43,7 @@ assign model to gpus
 def no_rows_stay(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def all_reduce(x: torch.Tensor, op: object = dist.ReduceOp.SUM, group: Lockstep | None = None) -> None:
         assert group is not None
-        group.all_reduce(x, group)
+        group.start_all_reduce(x, group)
 
     monkeypatch.setattr(dist, "all_reduce", all_reduce)
     yield

@@ -58,10 +58,11 @@ class Alone:
     def nothing(self, *args: object) -> "Alone":
         return self
 
-    def all_gather(self, whole: torch.Tensor, *args: object) -> None:
+    def start_all_gather(self, whole: torch.Tensor, *args: object) -> "Alone":
         whole.zero_()  # labels among them, which are then classes that there are
+        return self
 
-    barrier = all_reduce = start_all_reduce = reduce_scatter = all_to_all = nothing
+    barrier = start_all_reduce = start_reduce_scatter = start_all_to_all = nothing
 
     def receiving(self) -> AbstractContextManager[None]:
         return nullcontext()
