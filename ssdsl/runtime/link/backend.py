@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import FakeProcessGroup
 
 from .collectives import (
     Ring,
@@ -91,6 +92,9 @@ class LinkGroup(_ProcessGroup):  # type: ignore[misc]  # of class Any
         super().__init__(ring.place, ring.size)
         self._network, self._ring, self._timeout_s = network, ring, timeout.total_seconds()
         self._number = zlib.crc32(name.encode())
+        # torch keeps the group's name and devices in a backend of C++, which nothing else is asked of
+        keeper = FakeProcessGroup._create_internal(ring.place, ring.size)
+        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, keeper)
 
     def getBackendName(self) -> str:
         return BACKEND
