@@ -31,6 +31,15 @@ def test_no_faster_than_the_link(python: str) -> None:
     assert all(1 <= ratio < 3 for ratio in took.values()), took
 
 
+def test_ranks_that_make_other_calls(python: str) -> None:
+    """The first error ends a rank, which the other one waits for."""
+    done = torchrun(python, "tests.runtime.link.other_calls", 2, "bandwidth=1Gb/s")
+    assert sorted(done.stdout.splitlines()) == [
+        "all_reduce: rank 0 sent 4 bytes where 8 were expected; the ranks do not make the same calls|False|True",
+        "all_reduce: rank 1 has ended, and this rank waits for it|False|True",
+    ], done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "fact"),
     [
