@@ -154,7 +154,8 @@ class Link:
 class Operation:
     """A collective, a send or a receive; `finish` is called at its end, with None or the error.
 
-    Operations of one lane run one after another, in the order in which they were started.
+    Operations of one lane run one after another, in the order in which they were started. What an operation sends is
+    ready at its `clock`: its start, or the arrival of the last block. So the network is not slower if its thread is.
     """
 
     name: str
@@ -163,6 +164,7 @@ class Operation:
     lane: object
     deadline: float
     finish: Callable[[Exception | None], None]
+    clock: float = field(default_factory=time.monotonic)
     after: "Operation | None" = None
     messages: list[Message] = field(default_factory=list)
     has_begun: bool = False
@@ -201,8 +203,9 @@ class Network:
         self._arriving = defaultdict[tuple[int, Channel], deque[Arriving]](deque)
         self._submitted, self._active = deque[Operation](), list[Operation]()
         self._last = dict[object, Operation]()  # of each lane
-        self._gone, self._look_at = set[int](), 0.0
+        self._gone = set[int]()
         self._is_closed = False
+        self._opened = (shared, self._inbox, pipe, *(link.pipe for link in self._links.values()))
         self._thread = threading.Thread(target=self._run, name="moves messages", daemon=True)
         self._thread.start()
         atexit.register(self.close)
@@ -210,13 +213,18 @@ class Network:
     def submit(self, operation: Operation) -> None:
         """Starts an operation; called by any thread."""
         self._submitted.append(operation)
-        self._wake()
+        if self._is_closed:
+            self._end_all()
+        else:
+            self._wake()
 
     def close(self) -> None:
         """Ends the thread; nothing arrives any more."""
         self._is_closed = True
         self._wake()
         self._thread.join()
+        for descriptor in self._opened:
+            os.close(descriptor)
         atexit.unregister(self.close)
 
     def _wake(self) -> None:
@@ -237,9 +245,13 @@ class Network:
                 self._active = [operation for operation in self._active if not operation.is_over]
                 self._listen(min(due))
         finally:
-            self._take_submitted()
-            for operation in self._active:
-                operation.end(RuntimeError(f"{operation.name}: the emulated network was closed"))
+            self._is_closed = True
+            self._end_all()
+
+    def _end_all(self) -> None:
+        self._take_submitted()
+        for operation in self._active:
+            operation.end(RuntimeError(f"{operation.name}: the emulated network is closed"))
 
     def _take_submitted(self) -> None:
         while self._submitted:
@@ -256,6 +268,8 @@ class Network:
         if operation.after is not None and operation.after.error is not None:
             operation.end(operation.after.error)
         elif not operation.has_begun:
+            if operation.after is not None:
+                operation.clock = max(operation.clock, operation.after.clock)
             operation.has_begun, operation.after = True, None
             self._step(operation, None)
         while (wanted := operation.waits_for) is not None and not operation.is_over:
@@ -269,6 +283,7 @@ class Network:
             if queue[0].arrival > now:
                 return queue[0].arrival
             block, operation.source = queue.popleft(), source
+            operation.clock = max(operation.clock, block.arrival)
             if block.size == wanted.size:
                 self._step(operation, self._memories[source].block(block.number, block.size))
             else:
@@ -285,7 +300,7 @@ class Network:
                 step = operation.steps.send(octets)
                 while isinstance(step, Send):
                     if len(step.octets):
-                        message = Message(operation.channel, step.octets, time.monotonic())
+                        message = Message(operation.channel, step.octets, operation.clock)
                         operation.messages.append(message)
                         self._links[step.to].queue.append(message)
                     step = next(operation.steps)
