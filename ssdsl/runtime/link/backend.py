@@ -85,14 +85,14 @@ _ProcessGroup: Any = dist.ProcessGroup  # its stub has overloads for calls that 
 
 
 class LinkGroup(_ProcessGroup):  # type: ignore[misc]  # of class Any
-    """A process group over the emulated network. torch calls its methods by these names; `opts` has the root, the
-    reduction and the timeout."""
+    """A process group over the emulated network. torch calls its methods by these names; `opts` has the root and
+    the reduction."""
 
     def __init__(self, network: Network, name: str, ring: Ring, timeout: timedelta) -> None:
         super().__init__(ring.place, ring.size)
         self._network, self._ring, self._timeout_s = network, ring, timeout.total_seconds()
         self._number = zlib.crc32(name.encode())
-        # torch keeps the group's name and devices in a backend of C++, which nothing else is asked of
+        # torch keeps a group's name and devices in a backend of C++; calls do not reach it
         keeper = FakeProcessGroup._create_internal(ring.place, ring.size)
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, keeper)
 
