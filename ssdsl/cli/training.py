@@ -116,6 +116,8 @@ def check_link(text: str | None, device: str, nodes: int) -> None:
         raise typer.BadParameter(str(error), param_hint="'--link'") from None
     if device != "cpu":
         raise PlanError(LinkElsewhere(None, "the ranks compute on GPUs", "run on processors: --device cpu"))
+    if not hasattr(os, "memfd_create"):
+        raise PlanError(LinkElsewhere(None, "it needs memory of Linux", "run on Linux, for instance in a container"))
     if nodes > 1:
         raise PlanError(LinkElsewhere(None, f"the run is on {nodes} machines", "leave out --nnodes, or --link"))
 
