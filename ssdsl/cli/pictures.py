@@ -19,11 +19,11 @@ def save_trace(file: str, *timelines: "Timeline") -> None:
     talk.print(f"{file}: open it at https://ui.perfetto.dev", highlight=False, markup=False, soft_wrap=True)
 
 
-def save_html(file: str, timeline: "Timeline", by_line: "View") -> None:
-    """Saves a timeline as one self-contained page, with figures by line of the plan."""
+def save_html(file: str, timeline: "Timeline", by_line: "View", exposed: "View") -> None:
+    """Saves a timeline as one self-contained page, with figures by line of the plan and exposed communication."""
     from ssdsl.show.charts.timeline_html import timeline_html
 
-    save_page(file, timeline_html(timeline, by_line))
+    save_page(file, timeline_html(timeline, by_line, exposed))
 
 
 def save_page(file: str, page: str) -> None:

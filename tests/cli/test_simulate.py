@@ -132,6 +132,8 @@ def test_pictures(here: Callable[..., Done], tmp_path: Path) -> None:
     assert found
     rows = json.loads(found[1])["byLine"]["rows"]
     assert sum(row["peak_share"] for row in rows) == pytest.approx(1) and any(row["line"] for row in rows)
+    exposed = json.loads(found[1])["exposed"]
+    assert all(row["line"] and row["why"] for row in exposed["rows"]) and exposed["notes"]
     assert not any(f'{where}="http' in page for where in ("src", "href")) and "url(http" not in page
 
 

@@ -56,19 +56,17 @@ def simulate(
     program = compiled(loaded, overrides, cluster=compiled_for(chosen, costs), kernels=kernels)
     report = simulated(program, chosen, costs, state_of(master_weights, fp32_grads))
     from ssdsl.show.advice.by_line import by_line_view
-    from ssdsl.show.advice.exposed import exposed_rows, exposed_view
-    from ssdsl.show.advice.hides import what_hides
+    from ssdsl.show.advice.hides import exposed_and_what_hides
     from ssdsl.show.tables.report import report_json, report_views
     from ssdsl.show.view import as_json
 
     lines = by_line_view(program.program, chosen, report)
-    rows = exposed_rows(program.program, chosen, report)
     trial = partial(tried, loaded, overrides, chosen, costs, state_of(master_weights, fp32_grads), kernels)
-    exposed = exposed_view(report, rows, what_hides(program.program, program.source, report, rows, trial))
+    exposed = exposed_and_what_hides(program, chosen, report, trial)
     if trace is not None:
         save_trace(trace, report.timeline)
     if html is not None:
-        save_html(html, report.timeline, lines)
+        save_html(html, report.timeline, lines, exposed)
     if json:
         print_json({**report_json(report), "exposed": as_json(exposed), "lines": as_json(lines)})
     else:
