@@ -137,6 +137,19 @@ def test_pictures(here: Callable[..., Done], tmp_path: Path) -> None:
     assert not any(f'{where}="http' in page for where in ("src", "href")) and "url(http" not in page
 
 
+def test_traces_of_ranks(here: Callable[..., Done], tmp_path: Path) -> None:
+    """A folder has a file a rank, which a second step replaces; another program's are kept."""
+    for _ in range(2):
+        done = here("simulate", *PLAN, "--trace", "traces/")
+        assert done.returncode == 0 and "traces/" in done.stderr
+    traces = sorted((tmp_path / "traces").iterdir())
+    assert [path.name for path in traces] == ["rank0.json", "rank1.json"]
+    assert [json.loads(path.read_text())["distributedInfo"]["rank"] for path in traces] == [0, 1]
+    traces[1].write_text('{\n  "schemaVersion": 1')
+    done = here("simulate", *PLAN, "--trace", "traces/")
+    assert done.returncode == 1 and "rank1.json" in done.stderr
+
+
 @pytest.mark.parametrize("option", ["--trace", "--html"])
 def test_a_picture_that_cannot_be_saved(here: Callable[..., Done], option: str, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))

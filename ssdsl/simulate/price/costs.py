@@ -9,13 +9,14 @@ from ssdsl.record import Record
 
 class CommCost(Record):
     """The communication of one device: `calls` of a kind, `size_bytes` in total, over links of a level, among `ranks`
-    devices."""
+    devices, in `time_s` seconds."""
 
     kind: str
     level: str
     calls: int
     size_bytes: int
     ranks: int
+    time_s: float = 0.0
 
 
 class Cost(Record):
