@@ -36,6 +36,7 @@ let stage = balance(model, 2)
 assign stage[s] to gpus[pp = s] for s in 0..2
 gpipe(stage, 16)
 """
+ZB_H1 = ONE_F_ONE_B.replace("one_f_one_b", "zb_h1")
 ZERO = """\
 mesh gpus(dp = 4)
 split model by batch into dp, m = 4
@@ -65,6 +66,7 @@ def simulated(text: str, cluster: Cluster) -> tuple[Compiled, Report, list[Expos
     ("text", "words", "factor"),
     [
         (ONE_F_ONE_B, "`eager_one_f_one_b` in place of `one_f_one_b`", 300.0),
+        (ZB_H1, "`zb_h2` in place of `zb_h1`", 300.0),
         (f"{GPIPE}prefetch model by 0\n", "`prefetch model by 4`", 300.0),
         (ZERO, "without `split model.grads by row into dp`", 1.0),
     ],
