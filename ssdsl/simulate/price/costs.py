@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from ssdsl.ir.program import Action, Role
-from ssdsl.record import Record
+from ssdsl.record import Record, replace
 
 
 class CommCost(Record):
@@ -35,6 +35,10 @@ class Cost(Record):
     def time_s(self) -> float:
         """The seconds for which the action occupies its devices, or a message its link."""
         return self.compute_s + self.communication_s
+
+    def slowed(self, by_s: float) -> "Cost":
+        """The cost of the same, if it computes for longer."""
+        return replace(self, compute_s=self.compute_s + by_s)
 
     @property
     def arrives_s(self) -> float:
