@@ -177,7 +177,7 @@ class Roofline:
 
     def _groups(self, function: Function, phase: Phase, device: Device) -> Iterator[tuple[list[TaskCollective], Cost]]:
         """Yields a function's collectives in groups that overlap with the same operator, each with its cost; the time
-        that the operator hides is `hidden_s`."""
+        that the operator hides is `hidden_s`, and that by which they make it slower is `compute_s`."""
         every = of_task(self.facts, function, phase)
         for overlaps, group in itertools.groupby(every, key=lambda c: c.call.overlaps):
             found = [*group]
@@ -186,8 +186,10 @@ class Roofline:
                 op, in_phase = overlaps
                 beside = self.computing.of_one(function, op, device).of(in_phase or phase)
             # hidden as a group: operator and collectives run at the same time, and the longer one counts
-            exposed = max(0.0, cost.communication_s - beside)
-            yield found, replace(cost, communication_s=exposed, hidden_s=cost.communication_s - exposed)
+            hidden = min(cost.communication_s, beside * (1 + device.contention))
+            exposed = cost.communication_s - hidden
+            slower = hidden - hidden / (1 + device.contention)
+            yield found, replace(cost, compute_s=slower, communication_s=exposed, hidden_s=hidden)
 
     def _update(self, role: Role) -> Cost:
         """The cost of the optimizer's step: a pass over the weights and their state."""
