@@ -54,6 +54,7 @@ class Contender:
     model: str = GPT
     limit: float = 1.00
     compiles: bool = False  # a module of `bench.peers` that calls torch.compile
+    options: tuple[str, ...] = ()  # of a module of `bench.peers`
 
     @property
     def draws(self) -> bool:
@@ -115,4 +116,26 @@ CONTENDERS = (
     Contender("planes at the cut", "halo x2", Maker.HAND, "hand_halo", model=VOLUME),
     Contender("experts.ssp", "experts x2", Maker.OURS, Plan("examples/experts.ssp", ("E=2",)), model=MIXTURE),
     Contender("two all_to_alls", "experts x2", Maker.HAND, "hand_experts", model=MIXTURE),
+)
+
+
+def of(strategy: str) -> tuple[Contender, ...]:
+    """The eager contenders of a strategy."""
+    return tuple(contender for contender in CONTENDERS if contender.strategy == strategy)
+
+
+def ddp(name: str, *options: str) -> Contender:
+    """DDP with other options."""
+    return Contender(f"DDP, {name}", "data parallel x2", Maker.LIBRARY, "ddp", options=options)
+
+
+LINKED = (  # over an emulated network; the first program of a library is the one that ours is compared with
+    of("data parallel x2")[0],
+    ddp("its defaults", "--defaults"),
+    *(ddp(f"buckets of {size} MB", "--bucket-mb", size) for size in ("1", "2", "4", "8")),
+    *of("ZeRO-3 x2"),
+    *of("pipeline x2, 1F1B"),
+    *of("ring x2"),
+    *of("experts x2"),
+    *of("halo x2"),
 )

@@ -44,16 +44,23 @@ def compile_plan(plan: Plan, folder: Path, model: str = GPT) -> None:
     call([*SSDSL, "compile", *plan.words, "--model", model, "-o", str(folder)])
 
 
-def launch(contender: Contender, folder: Path, steps: int, warmup: int) -> Run:
+def launch(
+    contender: Contender, folder: Path, steps: int, warmup: int, link: str | None = None, sleep: float | None = None
+) -> Run:
     """Train for `warmup` steps and then `steps` timed ones; `folder` holds a compiled program, the results, and the
-    kernels that torch.compile has made in an earlier launch."""
+    kernels that torch.compile has made in an earlier launch.
+
+    `link` is the speed of an emulated network. With `sleep` products sleep, at so many GFLOP/s.
+    """
     out = folder / "out"
     if isinstance(contender.program, Plan):
         options = ("--device", "cpu", "--optimizer", "adamw", "--lr", "1e-3")
         program = [str(folder / "program" / "main.py"), *options]
     else:
         program = ["-m", f"bench.peers.{contender.program}", "--model", contender.model]
-        program += ["--compiled"] if contender.compiles else []
+        program += [*(["--compiled"] if contender.compiles else []), *contender.options]
+    program += ["--link", link] if link is not None and contender.processes > 1 else []
+    program = ["-m", "bench.sleeping", str(sleep), *program] if sleep is not None else program
     command = [*TORCHRUN, f"--nproc-per-node={contender.processes}", *program]
     kernels = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "kernels")}
     call([*command, "--steps", str(warmup + steps), "--out", str(out)], environment=kernels)

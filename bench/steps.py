@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bench.contenders import CONTENDERS, HAND_LIMIT, SINGLES, Contender, Maker, Plan
+from bench.contenders import CONTENDERS, HAND_LIMIT, LINKED, SINGLES, Contender, Maker, Plan
 from bench.launch import Failed, Run, compile_plan, launch
 
 WIDTH = 160  # of the table in a pipe
@@ -36,12 +36,14 @@ Runs = dict[Contender, list[Run]]
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark, print its table; 1 if a contender failed or trained on other numbers."""
     args = read_arguments(arguments)
-    chosen = with_singles([c for c in CONTENDERS if args.only in f"{c.strategy} {c.name}"])
+    contenders = CONTENDERS if args.link is None else LINKED
+    chosen = with_singles([c for c in contenders if args.only in f"{c.strategy} {c.name}"])
     with tempfile.TemporaryDirectory() as folder:
         runs, failures = race(chosen, Path(folder), args)
-    failures |= dict.fromkeys(strangers(runs), "its losses are not those of the single process")
+    if args.sleep is None:
+        failures |= dict.fromkeys(strangers(runs), "its losses are not those of the single process")
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    console.print(table(chosen, runs, failures))
+    console.print(table(chosen, runs, failures, args.link))
     for line in gains(chosen, runs, failures):
         console.print(line, soft_wrap=True, highlight=False)
     for contender, why in failures.items():
@@ -62,7 +64,16 @@ def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--warmup", type=int, default=5, help="steps before them")
     parser.add_argument("--only", default="", metavar="TEXT", help="contenders whose strategy or name has this in it")
     parser.add_argument("--ours", default=[], action="append", metavar="FOLDER=DIR", help="a program compiled before")
+    parser.add_argument(
+        "--link", type=speed, metavar="SPEED", help="over an emulated network, as 1Gb/s, or ssdsl's --link"
+    )
+    parser.add_argument("--sleep", type=float, metavar="GFLOPS", help="products sleep; losses are not compared")
     return parser.parse_args(arguments)
+
+
+def speed(text: str) -> str:
+    """A speed as `--link` of ssdsl takes it; a rate alone is the bandwidth."""
+    return text if "=" in text else f"bandwidth={text}"
 
 
 def race(chosen: tuple[Contender, ...], folder: Path, args: argparse.Namespace) -> tuple[Runs, dict[Contender, str]]:
@@ -76,7 +87,9 @@ def race(chosen: tuple[Contender, ...], folder: Path, args: argparse.Namespace) 
             if contender in failures:
                 continue
             try:
-                runs[contender].append(launch(contender, folder / key(contender), args.steps, args.warmup))
+                runs[contender].append(
+                    launch(contender, folder / key(contender), args.steps, args.warmup, args.link, args.sleep)
+                )
             except Failed as failed:
                 failures[contender] = str(failed)
     return runs, failures
@@ -125,10 +138,10 @@ def agree(losses: tuple[float, ...], truth: tuple[float, ...], tolerance: float)
     return len(losses) == len(truth) and all(math.isclose(a, b, rel_tol=tolerance) for a, b in pairs)
 
 
-def table(chosen: tuple[Contender, ...], runs: Runs, failures: dict[Contender, str]) -> Table:
+def table(chosen: tuple[Contender, ...], runs: Runs, failures: dict[Contender, str], link: str | None = None) -> Table:
     """One row for each contender, under its strategy; the ratios stand in the rows of ours."""
     result = Table(
-        title="A training step of a small model, one thread a process",
+        title="A training step of a small model, one thread a process" + (f", {link}" if link is not None else ""),
         caption="cpu: processor time; first, again: seconds of the first step, without and with kernels of an earlier"
         " launch; MB: the fullest process, beyond what it began with; !: slower than the limit in every round; "
         "~: the limit is within the noise of the rounds",

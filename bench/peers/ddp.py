@@ -4,13 +4,15 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers import GPT2LMHeadModel
 
-from bench.peers.setup import Batch, Step, adamw, compiled, part_of, train
+from bench.peers.setup import Batch, Step, adamw, compiled, part_of, read_arguments, train
 
 BUCKET_MB = 4  # five of them
 
 
 def build(model: GPT2LMHeadModel, rank: int, ranks: int) -> Step:
-    replica = DistributedDataParallel(model, bucket_cap_mb=BUCKET_MB, gradient_as_bucket_view=True, static_graph=True)
+    args = read_arguments()
+    helping = {"bucket_cap_mb": args.bucket_mb or BUCKET_MB, "gradient_as_bucket_view": True, "static_graph": True}
+    replica = DistributedDataParallel(model, **({} if args.defaults else helping))
     optimizer = adamw(compiled(replica).parameters())
 
     def step(batch: Batch) -> Tensor:

@@ -19,10 +19,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ssdsl.model.load import load
+from ssdsl.runtime.health.start import join_ranks
 from ssdsl.runtime.train.observers import processor_s
 
 Batch = dict[str, Tensor]
 Step = Callable[[Batch], Tensor]
+LIMIT_S = 600.0
 IGNORED = -100  # the label that cross_entropy skips
 
 
@@ -31,7 +33,7 @@ def train(build: Callable[[Any, int, int], Step]) -> None:
     own, so that ours and the peers start from the same numbers."""
     args = read_arguments()
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    join_ranks("cpu", None, LIMIT_S, args.link)
     rank, ranks = dist.get_rank(), dist.get_world_size()
 
     base = held_bytes()
@@ -57,6 +59,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--compiled", action="store_true", help="by torch.compile")
+    parser.add_argument("--link", help="over an emulated network, as bandwidth=1Gb/s,latency=2ms")
+    parser.add_argument("--bucket-mb", type=float, help="of gradients that DDP reduces together")
+    parser.add_argument("--defaults", action="store_true", help="DDP without options that help")
     return parser.parse_args()
 
 

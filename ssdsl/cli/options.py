@@ -197,6 +197,16 @@ AllowNan = Annotated[bool, typer.Option("--allow-nan", help="Go on if the loss i
 FindNan = Annotated[
     bool, typer.Option("--find-nan", help="Name what made the first NaN; check gradients and updates too.")
 ]
+Link = Annotated[
+    str | None,
+    typer.Option(
+        "--link",
+        metavar="SPEED",
+        help="Join the processes by an emulated network, as bandwidth=1Gb/s,latency=2ms,node=8:10Gb/s: links within "
+        "nodes of 8 processes carry 10 Gb/s.",
+        show_default="none",
+    ),
+]
 Processes = Annotated[
     int | None,
     typer.Option(min=1, help="Maximum number of local processes.", show_default="16, or twice the processors"),

@@ -211,19 +211,16 @@ def tried(
     state: "StatePrecision",
     kernels: KernelChoice,
     text: str,
-) -> "Report | None":
-    """The simulated step of another text of the plan; None if it is refused."""
+) -> "Report":
+    """The simulated step of another text of the plan; raises PlanError if it is refused."""
     from ssdsl.compile import compile_source
     from ssdsl.text.source import Source
 
     source, folder = Source(loaded.source.name, text), loaded.path.parent
-    try:
-        with working("trying a change of the plan"):
-            on = compiled_for(cluster, costs)
-            other = compile_source(source, loaded.graph, overrides, folder, on, kernels=kernels.kernels)
-        return simulated(other, cluster, costs, state)
-    except PlanError:
-        return None
+    with working("trying a change of the plan"):
+        on = compiled_for(cluster, costs)
+        other = compile_source(source, loaded.graph, overrides, folder, on, kernels=kernels.kernels)
+    return simulated(other, cluster, costs, state)
 
 
 def fits(compiled: "Compiled", report: "Report") -> bool:

@@ -102,6 +102,26 @@ def check_kernels(kernels: "KernelChoice", device: str) -> None:
         raise PlanError(NoCompiler(None, error.reason, error.help)) from None
 
 
+def check_link(text: str | None, device: str, nodes: int) -> None:
+    """Raises typer.BadParameter for an emulated network whose speed cannot be read, and PlanError for one that cannot
+    join these ranks."""
+    if text is None:
+        return
+    from ssdsl.run.errors import LinkElsewhere
+    from ssdsl.runtime.link.speed import Speed, WrongLink
+
+    try:
+        Speed.read(text)
+    except WrongLink as error:
+        raise typer.BadParameter(str(error), param_hint="'--link'") from None
+    if device != "cpu":
+        raise PlanError(LinkElsewhere(None, "the ranks compute on GPUs", "run on processors: --device cpu"))
+    if not hasattr(os, "memfd_create"):
+        raise PlanError(LinkElsewhere(None, "it needs memory of Linux", "run on Linux, for instance in a container"))
+    if nodes > 1:
+        raise PlanError(LinkElsewhere(None, f"the run is on {nodes} machines", "leave out --nnodes, or --link"))
+
+
 def chosen_nodes(count: int, rank: int, endpoint: str | None) -> "Nodes":
     """The machines of the command line; this one is number `rank`. They meet at `endpoint`, HOST:PORT. Raises
     typer.BadParameter."""

@@ -45,6 +45,7 @@ def _device(table: dict[str, Any]) -> Device:
         processors=table.get("processors", 1),
         attention_efficiency=table.get("attention_efficiency"),
         tile_s=table.get("tile_us", 0.0) * MICRO,
+        contention=float(table.get("contention", 0.0)),
     )
 
 

@@ -16,7 +16,8 @@ class Device(Record):
     which is `tfloat32`. `compute_efficiency` and `memory_efficiency` are the fractions of the peaks that large matmuls
     and large elementwise operators reach. `memory_bandwidth` is in bytes per second, read and written together.
     `launch_s` is the least time of an operator. A device of several `processors` computes a matrix product in tiles;
-    each tile takes `tile_s` beside its arithmetic (`ssdsl/simulate/price/matmul.py`).
+    each tile takes `tile_s` beside its arithmetic (`ssdsl/simulate/price/matmul.py`). While a device communicates, it
+    takes longer to compute, by the share `contention`.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Device(Record):
     processors: int = 1
     tile_s: float = 0.0
     attention_efficiency: float | None = None
+    contention: float = 0.0
 
     def peak_flops(self, dtype: str) -> float:
         """The peak FLOP/s in a dtype (`bfloat16`, or `torch.bfloat16`); without units for it, those of a wider

@@ -33,6 +33,7 @@ class Measurement(Record):
     Times are in seconds, bandwidths in bytes per second, `..._flops` in operations per second. `launch_s` is the time
     of an operator on eight numbers. A hop is one of the messages of a collective that a rank waits for, one after
     another: an all_reduce of two ranks has two. The all_reduce's bandwidth is bus bandwidth, as nccl-tests defines it.
+    `contention` is the share by which a product of matrices takes longer beside all_reduces.
     """
 
     processor: str
@@ -46,6 +47,7 @@ class Measurement(Record):
     send_bandwidth: float
     hop_latency_s: float
     all_reduce_bandwidth: float
+    contention: float
     torch_version: str
     day: date
 
@@ -66,6 +68,7 @@ class Measurement(Record):
             memory=_digits(self.memory_bytes / self.cores / GIB),
             stream=_digits(self.memory_bandwidth / GB),
             launch=_digits(self.launch_s / MICRO),
+            contention=_digits(self.contention),
             reduce=_digits(self.all_reduce_bandwidth / GB),
             hop=_digits(self.hop_latency_s / MICRO),
             send=_digits(self.send_bandwidth / GB),
@@ -95,6 +98,7 @@ memory_bandwidth_gb_s = {stream}  # read and written, adding tensors that no cac
 compute_efficiency = 1  # the peak above is measured
 memory_efficiency = 1
 launch_us = {launch}  # an operator on eight numbers, forward or backward
+contention = {contention}  # a product takes longer by this share beside all_reduces
 source = {source}
 
 [[nodes]]
@@ -113,7 +117,7 @@ source = {source}
 
 
 def measure() -> Measurement:
-    """Measures the rates of this machine's cores, and of gloo between processes, in about 15 seconds. Raises
+    """Measures the rates of this machine's cores, and of gloo between processes, in about 20 seconds. Raises
     PlanError."""
     cores = usable_cores()
     computing = min(cores, MOST_PROCESSES)
@@ -136,6 +140,7 @@ def measure() -> Measurement:
         send_bandwidth=_bandwidth(small, large),
         hop_latency_s=small_reduce / 2,
         all_reduce_bandwidth=_bandwidth(small_reduce, large_reduce),
+        contention=rate("contention"),
         torch_version=version("torch"),
         day=date.today(),
     )

@@ -23,6 +23,7 @@ STREAM_BYTES = 64 << 20  # of each of three tensors: more than caches hold
 LEAST_REPEATS = 5
 CHAIN = 100  # operators, each of which reads the result of the one before
 SMALL_ELEMENTS, LARGE_ELEMENTS = 1, 2 << 20
+BESIDE = 16  # large messages that are sent beside a product of matrices: more than it takes time for
 
 
 def main(rank: int, world: int, computing: int, folder: Path) -> None:
@@ -110,6 +111,21 @@ def _all_reduce_s(data: torch.Tensor, repeats: int, rank: int, pair: dist.Proces
     return _usual(lambda: dist.all_reduce(data, group=pair), repeats)
 
 
+def _contention(data: torch.Tensor, repeats: int, rank: int, pair: dist.ProcessGroup) -> float:
+    """The share by which a product of two square matrices takes longer beside all_reduces; alone and beside them in
+    turn, as the machine may be busier at one time than at another."""
+    a, b = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
+    alone, beside = list[float](), list[float]()
+    for _ in range(repeats):
+        alone.append(_timed(lambda: a @ b))
+        works = [dist.all_reduce(data, group=pair, async_op=True) for _ in range(BESIDE)]
+        beside.append(_timed(lambda: a @ b))
+        for work in works:
+            assert work is not None
+            work.wait()
+    return max(0.0, quantiles(beside, n=4)[0] / quantiles(alone, n=4)[0] - 1)
+
+
 COMPUTE: dict[str, Callable[[], float]] = {
     "float32_flops": lambda: _matmul_flops(torch.float32),
     "bfloat16_flops": lambda: _matmul_flops(torch.bfloat16),
@@ -121,6 +137,7 @@ TALK = {  # a measurement, the elements of its message, and its repetitions
     "large_ping_s": (_ping_s, LARGE_ELEMENTS, 40),
     "small_all_reduce_s": (_all_reduce_s, SMALL_ELEMENTS, 1000),
     "large_all_reduce_s": (_all_reduce_s, LARGE_ELEMENTS, 40),
+    "contention": (_contention, LARGE_ELEMENTS, 20),
 }
 
 

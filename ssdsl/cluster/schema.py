@@ -36,6 +36,7 @@ COUNT = Scalar("a whole number", int, "a whole number from 1 to a million", 1, 1
 RATE = Scalar("a number", float, "a number from 0.000001 to a billion", 1e-6, 1e9)
 MEMORY = Scalar("a number", float, "a number from 0.000001 to a million", 1e-6, 1e6)
 TIME = Scalar("a number", float, "a number from 0 to a billion", 0, 1e9)
+SHARE = Scalar("a number", float, "a number from 0 to 100", 0, 100)
 FRACTION = Scalar("a number", float, "a fraction from 0.000001 to 1", 1e-6, 1)
 
 
@@ -70,6 +71,7 @@ DEVICE = TableSchema(
         "launch_us": Key(TIME, "4"),
         "processors": Key(COUNT, "108", required=False),
         "tile_us": Key(TIME, "1.5", required=False),
+        "contention": Key(SHARE, "0.19", required=False),
         "source": SOURCE,
     }
 )

@@ -5,13 +5,14 @@ The simulator runs a program's roles with it; `steps.py` turns their actions int
 one link travel in the order in which they become ready.
 """
 
+import bisect
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from ssdsl.ir.program import Action
 from ssdsl.record import Record
@@ -22,10 +23,16 @@ Roles = tuple[int, ...]
 
 class TimedAction(Protocol):
     """The cost of an action: it occupies its roles, or a link, for `time_s` seconds. Data that has left a link arrives
-    `latency_s` seconds later, and occupies nothing in between."""
+    `latency_s` seconds later, and occupies nothing in between. A role computes for the first `compute_s` seconds;
+    `slowed` is the cost with more of these."""
 
     @property
     def time_s(self) -> float: ...
+
+    @property
+    def compute_s(self) -> float: ...
+
+    def slowed(self, by_s: float) -> Self: ...
 
     @property
     def latency_s(self) -> float: ...
@@ -154,12 +161,34 @@ def by_role(found: Sequence[OfRole], roles: int) -> list[list[OfRole]]:
 # -- the engine --------------------------------------------------------------------------------------------------------
 
 
-def execute(steps: Steps, cost: Callable[[int, Action], Cost]) -> Trace[Cost]:
-    """Runs all roles to their ends; `cost` gives the cost of an action on a role.
+def execute(
+    steps: Steps, cost: Callable[[int, Action], Cost], contention: Sequence[float] | None = None
+) -> Trace[Cost]:
+    """Runs all roles to their ends; `cost` gives the cost of an action on a role. While the links of a role carry
+    something for it, it computes more slowly by its share of `contention`: what takes a second alone then takes 1 plus
+    that share.
 
     Raises InternalError with the roles that wait for each other, if some never reach their ends.
     """
-    return _Execution(steps, cost).all()
+    return _Execution(steps, cost, contention or [0.0] * len(steps.of_role)).all()
+
+
+def beside(work_s: float, start: float, carried: Iterable[tuple[float, float]], contention: float) -> float:
+    """The seconds that work takes from `start` on, while links carry something at these times, in the order of their
+    starts.
+
+    >>> beside(3.0, 10.0, [(0.0, 10.5), (11.0, 13.0), (12.0, 12.5)], contention=1.0)
+    4.25
+    """
+    now, left = start, work_s
+    for begin, end in carried:
+        alone = max(0.0, begin - now)
+        if alone >= left:
+            break
+        now, left = now + alone, left - alone
+        both = min(left * (1 + contention), max(0.0, end - now))
+        now, left = now + both, left - both / (1 + contention)
+    return now + left - start
 
 
 @dataclass(slots=True)
@@ -173,10 +202,20 @@ class _Exchange(Generic[Cost]):
     waiting: list[int] = field(default_factory=list)
 
 
+class _Running(NamedTuple, Generic[Cost]):
+    """What roles run together: where their intervals are in the trace, its start, and its cost without contention."""
+
+    intervals: dict[int, int]
+    start: float
+    cost: Cost
+
+
 class _Execution(Generic[Cost]):
-    def __init__(self, steps: Steps, cost: Callable[[int, Action], Cost]) -> None:
-        self.steps, self.cost = steps, cost
+    def __init__(self, steps: Steps, cost: Callable[[int, Action], Cost], contention: Sequence[float]) -> None:
+        self.steps, self.cost, self.contention = steps, cost, contention
         count = len(steps.of_role)
+        self.carried: list[list[tuple[float, float]]] = [[] for _ in range(count)]  # by a role's links, from now on
+        self.running: list[_Running[Cost] | None] = [None] * count
         self.clock, self.position = [0.0] * count, [0] * count
         self.meetings: defaultdict[Hashable, dict[int, float]] = defaultdict(dict)
         self.exchanges: defaultdict[Hashable, _Exchange[Cost]] = defaultdict(_Exchange)
@@ -201,6 +240,7 @@ class _Execution(Generic[Cost]):
             if ready and ready[0][0] < clock[r]:
                 r = heapq.heapreplace(ready, (clock[r], r))[1]
                 continue
+            self.running[r] = None
             match of_role[r][position[r]]:
                 case Meet() as step:
                     woken = self._meet(r, step)
@@ -217,7 +257,7 @@ class _Execution(Generic[Cost]):
         """A collective: it starts when its last role has arrived, and takes as long as its slowest role. None: the role
         has to wait for others."""
         if len(step.roles) == 1:
-            self._run(r, step, self.clock[r], self.cost(r, step.action))
+            self._run(step, self.clock[r], self.cost(r, step.action))
             return ()
         here = self.meetings[step.key]
         here[r] = self.clock[r]
@@ -230,13 +270,40 @@ class _Execution(Generic[Cost]):
         for m in step.roles:
             if here[m] < start:
                 self.trace.stalls.append(Stall(m, step.action, here[m], start, last, start, start))
-            self._run(m, step, start, cost)
+        self._run(step, start, cost)
         return [m for m in step.roles if m != r]
 
-    def _run(self, r: int, step: Meet, start: float, cost: Cost) -> None:
-        self.clock[r] = end = start + cost.time_s
-        self.position[r] += 1
-        self.trace.intervals.append(Interval(r, step.action, start, end, cost))
+    def _run(self, step: Meet, start: float, cost: Cost) -> None:
+        intervals = self.trace.intervals
+        running = _Running({m: len(intervals) + n for n, m in enumerate(step.roles)}, start, cost)
+        for m in step.roles:
+            intervals.append(Interval(m, step.action, start, start, cost))
+            self.position[m] += 1
+            self.running[m] = running
+            self.carried[m] = [times for times in self.carried[m] if times[1] > start]
+        self._time(running)
+
+    def _time(self, running: _Running[Cost]) -> None:
+        """Sets the end of what runs, by what the links of its roles carry meanwhile. The slowest role counts."""
+        cost, start = running.cost, running.start
+        if work_s := cost.compute_s:
+            slower = max(
+                beside(work_s, start, self.carried[m], self.contention[m]) - work_s if self.carried[m] else 0.0
+                for m in running.intervals
+            )
+            cost = cost.slowed(slower) if slower > 0 else cost
+        for m, number in running.intervals.items():
+            self.clock[m] = end = start + cost.time_s
+            self.trace.intervals[number] = self.trace.intervals[number]._replace(end=end, cost=cost)
+
+    def _carry(self, r: int, start: float, end: float) -> None:
+        """Notes that the links of a role carry something. What it runs now may take longer: its other roles have come
+        as far as this one, and take no further step before the role that has just posted."""
+        if not self.contention[r] or end <= start:
+            return
+        bisect.insort(self.carried[r], (start, end))
+        if (running := self.running[r]) is not None and start < self.clock[r]:
+            self._time(running)
 
     def _post(self, r: int, step: Post) -> Sequence[int]:
         exchange = self.exchanges[step.key]
@@ -271,7 +338,11 @@ class _Execution(Generic[Cost]):
             self.free[link] = end
         if exchange.left is None:
             exchange.left = start
+        self._carry(target, start + latency, end + latency)
         if is_message:
+            if exchange.left == start:
+                for source in step.sources:
+                    self._carry(source, start, end)
             self.trace.flows.append((len(intervals), len(intervals) + 1))
             intervals.append(Interval(step.sources[0], step.action, start, end, cost, ActionPart.SENT))
         journey = Interval(target, step.action, start + latency, end + latency, cost, ActionPart.RECEIVED)

@@ -27,6 +27,7 @@ class FileMark(StrEnum):
     GRAPH = r"(?s)\APK.{28}header\.json"
     COSTS = r'\A\{\s*"(?:unit|profile)"'
     TRACE = r'\A\{"traceEvents": \['
+    PROFILER = r'\A\{"schemaVersion": 1, "distributedInfo": '
     PAGE = "default-src 'none'; style-src 'unsafe-inline'"
     CLUSTER = "ssdsl clusters measure"
 

@@ -143,13 +143,17 @@ def _model(session: Session, argument: str) -> Answer:
 
 def _html(session: Session, argument: str) -> Answer:
     from ssdsl.show.advice.by_line import by_line_view
+    from ssdsl.show.advice.hides import exposed_and_what_hides
     from ssdsl.show.charts.timeline_html import timeline_html
 
     check_file(argument, FileMark.PAGE)
     program, machine = compiled(session), session.outside.machine
     report = machine.simulate(program)
     lines = by_line_view(program.program, machine.cluster, report)
-    save_text(argument, timeline_html(report.timeline, lines))
+    exposed = exposed_and_what_hides(
+        program, machine.cluster, report, lambda text: machine.simulate(compiled(session, text))
+    )
+    save_text(argument, timeline_html(report.timeline, lines, exposed))
     return session, Reply((f"saved {argument}: open it in a browser",))
 
 

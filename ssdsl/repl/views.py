@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from ssdsl.plan.interpret import plan_of
+from ssdsl.record import replace
 from ssdsl.repl.session import Session, Shown
 from ssdsl.show.tables.communication import communication_view
 from ssdsl.show.tables.operators import dims_view, operators_view
@@ -48,7 +49,8 @@ VIEWS: dict[str, Callable[[Session], Iterable[Shown]]] = {
 }
 
 
-def compiled(session: Session) -> Compiled:
-    """The compiled plan, for the session's cluster. Raises PlanError, also for a plan that is not complete."""
-    draft = session.draft
+def compiled(session: Session, text: str | None = None) -> Compiled:
+    """The compiled plan, or another text of it, for the session's cluster. Raises PlanError, also for a plan that is
+    not complete."""
+    draft = session.draft if text is None else replace(session.draft, text=text)
     return session.workspace.compile(draft.source, session.overrides, draft.folder)

@@ -126,6 +126,20 @@ class NodesMisfit(Diagnostic):
         return cls(span, needed, nodes, found, f"start {fitting} nodes of {needed // fitting}")
 
 
+class LinkElsewhere(Diagnostic):
+    """`--link` joins the processes of one machine by an emulated network; its bytes go through memory that they share.
+
+    Ranks on several machines have a real network, and ranks on GPUs are joined by NCCL. To emulate several nodes on one
+    machine, write `node=8:10Gb/s` in the text of `--link`.
+    """
+
+    code = "E0518"
+    title = "--link emulates a network between processes of one machine, and {reason}"
+    help = "{change}"
+    reason: str
+    change: str
+
+
 class FolderInUse(Diagnostic):
     """The folder for the program holds other files. Only an empty folder or an earlier program is replaced."""
 

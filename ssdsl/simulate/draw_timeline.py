@@ -1,6 +1,6 @@
 """Draws the timeline of a simulated step: its events, with the statements of the plan that made them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import groupby
 
@@ -12,9 +12,11 @@ from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
 from ssdsl.simulate.exposed import ExposedPart, Exposure, Why
+from ssdsl.simulate.price.costs import CommCost
 from ssdsl.simulate.run import Epilogue, Interval, Trace
 from ssdsl.simulate.stalls import delays_by_message
 from ssdsl.simulate.timeline import (
+    Communication,
     Event,
     EventKind,
     ExposedWait,
@@ -73,6 +75,7 @@ def draw(
             if r in row_of
         ),
         exposed=tuple(x for r in kept for x in _summed(exposed[r], row_of[r])),
+        communication=tuple(x for r in kept for x in _communication(exposed[r], row_of[r])),
     )
 
 
@@ -153,6 +156,27 @@ def _summed(exposure: Exposure, row: int) -> Iterator[ExposedWait]:
         found[action, x.why] = found.get((action, x.why), 0.0) + x.time_s
     for (action, why), time_s in found.items():
         yield ExposedWait(row, action, why, time_s)
+
+
+KINDS = {ExposedPart.MESSAGES: "send", ExposedPart.WEIGHTS: "all_gather"}  # of what waits for a free link or buffer
+
+
+def _communication(exposure: Exposure, row: int) -> Iterator[Communication]:
+    """What the links of a row carry, and the times when it waits for communication that has not started yet."""
+    for carried in exposure.carried:
+        if carried.end > carried.start:
+            yield Communication(row, carried.start, carried.end, _parts(carried.sent))
+    for x, start, end in exposure.not_started():
+        yield Communication(row, start, end, ((KINDS.get(x.part, "all_reduce"), 1.0, 0),))
+
+
+def _parts(sent: Iterable[CommCost]) -> tuple[tuple[str, float, int], ...]:
+    """The kinds of communication with their shares of its time, the first that is sent first."""
+    by_kind: dict[tuple[str, int], float] = {}
+    for cost in sent:
+        by_kind[cost.kind, cost.ranks] = by_kind.get((cost.kind, cost.ranks), 0.0) + cost.time_s
+    total = sum(by_kind.values())
+    return tuple((kind, time_s / total if total else 1 / len(by_kind), n) for (kind, n), time_s in by_kind.items())
 
 
 def at_indices(time: tuple[TimeIndex, ...], at: At) -> tuple[tuple[str, int], ...]:

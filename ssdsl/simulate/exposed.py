@@ -12,9 +12,10 @@ All that the links of a device carry for it is its communication. What is not ex
     exposed             xxxx     xxxx  -> communication 15, exposed 8, hidden 7
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from typing import NamedTuple
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.execute import ActionPart, Stall, by_role
@@ -31,10 +32,19 @@ from ssdsl.ir.program import (
     WaitReduce,
 )
 from ssdsl.record import Record
+from ssdsl.simulate.price.costs import CommCost
 from ssdsl.simulate.run import REDUCING, Interval, Trace
 
 ROUNDING = 1e-12  # seconds
 Span = tuple[float, float]
+
+
+class Carried(NamedTuple):
+    """What the links of a device carry for it, in seconds from the start of the step."""
+
+    start: float
+    end: float
+    sent: tuple[CommCost, ...]
 
 
 class ExposedPart(StrEnum):
@@ -73,15 +83,29 @@ class ExposedTime(Record):
 
 
 class Exposure(Record):
-    """The communication of a device: `communication_s` is the time in which its links carry something for it,
-    `exposed` the part for which it waits, in the order of time."""
+    """The communication of a device: `carried` is what its links carry for it, `exposed` the time for which it waits,
+    both in the order of time. All of it together takes `communication_s` seconds."""
 
     communication_s: float
+    carried: tuple[Carried, ...]
     exposed: tuple[ExposedTime, ...]
 
     def parts(self) -> tuple[tuple[ExposedPart, float], ...]:
         """The exposed seconds of each kind."""
         return tuple((part, sum(x.time_s for x in self.exposed if x.part is part)) for part in ExposedPart)
+
+    def not_started(self) -> Iterator[tuple[ExposedTime, float, float]]:
+        """Yields the times of `exposed` in which the links carry nothing for the device, because they carry something
+        for others, or no buffer is free."""
+        later, until = deque(self.carried), 0.0
+        for x in self.exposed:
+            while later and later[0].start < x.end:
+                carried = later.popleft()
+                if carried.start > max(x.start, until):
+                    yield x, max(x.start, until), carried.start
+                until = max(until, carried.end)
+            if x.end > max(x.start, until):
+                yield x, max(x.start, until), x.end
 
 
 def exposures(program: Program, trace: Trace, cluster: Cluster) -> list[Exposure]:
@@ -91,7 +115,8 @@ def exposures(program: Program, trace: Trace, cluster: Cluster) -> list[Exposure
     for role, (intervals, waits) in enumerate(zip(trace.ran, stalls, strict=True)):
         times = [*_of_intervals(program, intervals, cluster), *(x for stall in waits for x in _of_stall(stall))]
         exposed = tuple(sorted((x for x in times if x.end > x.start), key=lambda x: (x.start, x.end)))
-        found.append(Exposure(_length([*carried[role], *((x.start, x.end) for x in exposed)]), exposed))
+        spans = [*((x.start, x.end) for x in carried[role]), *((x.start, x.end) for x in exposed)]
+        found.append(Exposure(_length(spans), tuple(sorted(carried[role], key=lambda x: x.start)), exposed))
     return found
 
 
@@ -154,21 +179,21 @@ def _of_stall(stall: Stall) -> Iterator[ExposedTime]:
 # -- what its links carry ----------------------------------------------------------------------------------------------
 
 
-def _carried(program: Program, trace: Trace) -> defaultdict[int, list[Span]]:
-    """The times in which the links of each role carry something for it. Of a task that is the end of its computing, if
-    an operator hides collectives, beside what is exposed."""
-    members, found = Members(program.roles), defaultdict[int, list[Span]](list)
+def _carried(program: Program, trace: Trace) -> defaultdict[int, list[Carried]]:
+    """What the links of each role carry for it. Of a task that is the end of its computing, if an operator hides
+    collectives, and what is exposed."""
+    members, found = Members(program.roles), defaultdict[int, list[Carried]](list)
     for x in trace.intervals:
         match x.part:
             case ActionPart.SENT:
                 assert isinstance(x.action, Start)
                 for role in members.ends(program.messages[x.action.message], x.action.gradient)[0]:
-                    found[role].append((x.start, x.end))
+                    found[role].append(Carried(x.start, x.end, x.cost.sent))
             case ActionPart.RECEIVED:
-                found[x.role].append((x.start - x.cost.latency_s, x.end))
-            case _ if x.cost.hidden_s:
-                end = x.end - _waits_s(x)
-                found[x.role].append((max(x.start, end - x.cost.hidden_s), end))
+                found[x.role].append(Carried(x.start - x.cost.latency_s, x.end, x.cost.sent))
+            case _ if x.cost.sent:
+                start = max(x.start, x.end - _waits_s(x) - x.cost.hidden_s)
+                found[x.role].append(Carried(start, x.end, x.cost.sent))
     return found
 
 

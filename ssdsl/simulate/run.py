@@ -3,11 +3,11 @@
 A message is sent and received while its devices compute. Messages of one link leave one after another, and each arrives
 a latency later, so the latencies of several messages overlap. The gradients of a flat parameter are also reduced while
 devices compute, once they are complete, if devices can communicate in the background: as fast as if nothing else used
-the links, and without slowing down the computing. A role stands for all of its devices, so the work of simulating a
-step depends on the number of roles, not of devices.
+the links. Computing beside communication is slower by the device's `contention`. A role stands for all of its devices,
+so the work of simulating a step depends on the number of roles, not of devices.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 from ssdsl.ir import execute
 from ssdsl.ir.program import (
@@ -31,8 +31,16 @@ Interval = execute.Interval[Cost]
 Trace = execute.Trace[Cost]
 
 
-def run(program: Program, costs: Costs, *, overlaps: bool = True, blocks: bool = False) -> Trace:
-    """The trace of one step. Without `overlaps` gradients are reduced after all tasks: if ranks are processes on the
+def run(
+    program: Program,
+    costs: Costs,
+    *,
+    overlaps: bool = True,
+    blocks: bool = False,
+    contention: Sequence[float] | None = None,
+) -> Trace:
+    """The trace of one step; `contention` is the share by which each role computes more slowly while its links carry
+    something, none by default. Without `overlaps` gradients are reduced after all tasks: if ranks are processes on the
     cores of one machine, communication takes time from computing, so that the background hides nothing. With `blocks` a
     device that sends waits until the message has left.
 
@@ -47,7 +55,7 @@ def run(program: Program, costs: Costs, *, overlaps: bool = True, blocks: bool =
 
     parts = program.roles, program.functions, program.messages, program.flats
     steps = steps_of(*parts, meets=meets, overlaps=overlaps, blocks=blocks)
-    return execute.execute(steps, cost)
+    return execute.execute(steps, cost, contention)
 
 
 def _cached(program: Program, costs: Costs) -> Callable[[int, Action], Cost]:

@@ -96,6 +96,16 @@ class ExposedWait(Record):
     time_s: float
 
 
+class Communication(Record):
+    """What the links of a device of a row carry for it, in seconds from the start of the step: kinds of collectives, or
+    `send`, each with its share of the time, and the number of devices among which it goes."""
+
+    row: int
+    start_s: float
+    end_s: float
+    parts: tuple[tuple[str, float, int], ...]
+
+
 class TimelineRow(Record):
     """Devices that do the same at the same time: the name of their role, and their ranks."""
 
@@ -107,7 +117,8 @@ class TimelineRow(Record):
 class Timeline(Record):
     """The timeline of one step. `plan` and `text` are the name and the text of the plan's file, `params` the values of
     its params. Events are sorted by start. `bubble` is the report's, if it is known, and so are the `waits` for
-    messages and the `exposed` communication."""
+    messages, the `exposed` communication, and all `communication`, with what is hidden. Of a measured step it is not
+    known."""
 
     title: str
     plan: str
@@ -121,3 +132,4 @@ class Timeline(Record):
     bubble: float | None = None
     waits: tuple[MessageWait, ...] = ()
     exposed: tuple[ExposedWait, ...] = ()
+    communication: tuple[Communication, ...] = ()

@@ -132,7 +132,22 @@ def test_pictures(here: Callable[..., Done], tmp_path: Path) -> None:
     assert found
     rows = json.loads(found[1])["byLine"]["rows"]
     assert sum(row["peak_share"] for row in rows) == pytest.approx(1) and any(row["line"] for row in rows)
+    exposed = json.loads(found[1])["exposed"]
+    assert all(row["line"] and row["why"] for row in exposed["rows"]) and exposed["notes"]
     assert not any(f'{where}="http' in page for where in ("src", "href")) and "url(http" not in page
+
+
+def test_traces_of_ranks(here: Callable[..., Done], tmp_path: Path) -> None:
+    """A folder has a file a rank, which a second step replaces; another program's are kept."""
+    for _ in range(2):
+        done = here("simulate", *PLAN, "--trace", "traces/")
+        assert done.returncode == 0 and "traces/" in done.stderr
+    traces = sorted((tmp_path / "traces").iterdir())
+    assert [path.name for path in traces] == ["rank0.json", "rank1.json"]
+    assert [json.loads(path.read_text())["distributedInfo"]["rank"] for path in traces] == [0, 1]
+    traces[1].write_text('{\n  "schemaVersion": 1')
+    done = here("simulate", *PLAN, "--trace", "traces/")
+    assert done.returncode == 1 and "rank1.json" in done.stderr
 
 
 @pytest.mark.parametrize("option", ["--trace", "--html"])

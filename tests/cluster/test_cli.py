@@ -86,6 +86,7 @@ def test_measure_saves_and_says_where(tmp_path: Path) -> None:
     mine = load_cluster(str(tmp_path / "mine.toml"))
     core, link = mine.device(0), mine.link((0, 1))
     assert mine.shares_cores and 1e8 < core.peak_flops("float32") < 1e13 and 1e8 < core.memory_bandwidth < 1e13
+    assert 0 <= core.contention < 100
     assert 1e-7 < core.launch_s < 1e-3 and 1e-6 < link.latency < 1 and 1e6 < link.bandwidth < 1e12
 
 

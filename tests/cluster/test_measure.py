@@ -24,6 +24,7 @@ FOUND = Measurement(
     send_bandwidth=2.6e9,
     hop_latency_s=1.1e-4,
     all_reduce_bandwidth=1.1e9,
+    contention=0.25,
     torch_version="2.13.0",
     day=date(2026, 1, 2),
 )
@@ -42,6 +43,7 @@ def test_it_becomes_the_laptop() -> None:
     assert laptop != shipped and laptop.name == "laptop" and laptop.size == 4 and laptop.shares_cores
     device = laptop.device(0)
     assert device.name == FOUND.processor and device.memory_bytes == 4 << 30
+    assert device.contention == 0.25 and shipped.device(0).contention == 0.0
     assert device.achievable_flops("float32") == pytest.approx(8.12e10)
     assert laptop.collective_time("all_reduce", 1.1e9, (0, 1)) == pytest.approx(1 + 2.2e-4)
     assert sum(laptop.exchange([((0, 1), 2.6e9)])) == pytest.approx(1 + 8e-5)

@@ -1,6 +1,6 @@
 """The engine on a few steps of a few roles: who waits for whom, and until when."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -14,16 +14,23 @@ from ssdsl.text.diagnostic import InternalError
 class Seconds:
     time_s: float
     latency_s: float = 0.0
+    compute_s: float = 0.0
+
+    def slowed(self, by_s: float) -> "Seconds":
+        return replace(self, time_s=self.time_s + by_s, compute_s=self.compute_s + by_s)
 
 
-def run(*roles: list[Step], **costs: float) -> Trace[Seconds]:
+def run(*roles: list[Step], contention: float = 0.0, **costs: float) -> Trace[Seconds]:
     """Roles whose actions cost, by the names of their classes, what is given, or nothing."""
 
     def cost(role: int, action: Action) -> Seconds:
-        return Seconds(costs.get(type(action).__name__, 0.0) * (role + 1 if isinstance(action, Compute) else 1))
+        time_s = costs.get(type(action).__name__, 0.0)
+        return (
+            Seconds(time_s * (role + 1), 0.0, time_s * (role + 1)) if isinstance(action, Compute) else Seconds(time_s)
+        )
 
     names = tuple(f"role{k}" for k in range(len(roles)))
-    return execute(Steps(names, tuple(map(tuple, roles))), cost)
+    return execute(Steps(names, tuple(map(tuple, roles))), cost, [contention] * len(roles))
 
 
 def task(number: int, *roles: int) -> Meet:
@@ -111,6 +118,32 @@ def test_a_collective_begins_when_all_are_there_and_has_no_flow() -> None:
     trace = run(ends, [task(0, 1), *ends], Compute=1.0, StartReduce=3.0)
     assert [(x.start, x.end) for x in trace.intervals if x.action == StartReduce(0)] == [(2.0, 5.0)] * 2
     assert not trace.flows and trace.ended == [5.0, 5.0]
+
+
+def test_computing_beside_what_a_link_carries_is_slower() -> None:
+    """Role 0 sends for 3 s while it computes for 4: it takes 1.5 s longer, and role 1, which computes for 2 s before it
+    waits, computes only beside what it receives."""
+    send = posted(0, (0,), (1,))
+    half = {"contention": 0.5, "StartReduce": 3.0}
+    alone = run([send, task(0, 0)], [send, awaited(0, 0)], Compute=4.0, StartReduce=3.0)
+    beside = run([send, task(0, 0)], [send, awaited(0, 0)], Compute=4.0, **half)
+    assert alone.ended == [4.0, 3.0] and beside.ended == [5.0, 3.0]  # 3 s beside it do what 2 s do alone
+    assert [x.cost.compute_s for x in beside.intervals if x.role == 0 and x.part is ActionPart.RUN] == [5.0]
+
+
+def test_a_message_that_comes_later_slows_what_already_runs() -> None:
+    """Role 1 has begun to compute for 6 s when role 0 sends, after 2 s, for 1.5: 1 s of its work takes 1.5."""
+    send = posted(0, (0,), (1,))
+    trace = run([task(0, 0), send], [send, task(1, 1), awaited(0, 0)], Compute=2.0, StartReduce=1.5, contention=0.5)
+    assert trace.ended == [2.0, 4.5] and arrivals(trace) == [(1, 2.0, 3.5)]
+
+
+def test_roles_that_meet_are_as_slow_as_the_slowest() -> None:
+    send = posted(0, (0,), (1,))
+    trace = run(
+        [send, task(0, 0, 2)], [send, awaited(0, 0)], [task(0, 0, 2)], Compute=1.0, StartReduce=9.0, contention=1.0
+    )
+    assert trace.ended == [6.0, 9.0, 6.0]
 
 
 def test_who_never_posts_is_named() -> None:

@@ -26,6 +26,7 @@ SHOWN: tuple[Diagnostic, ...] = (
     errors.TooFewDevices(None, 4, 1),
     errors.TooFewProcesses(Span(MESH, 0, 26), 512, 16),
     errors.NodesMisfit.of(Span(MESH, 0, 26), 4, 3, None),
+    errors.LinkElsewhere(None, "the run is on 2 machines", "leave out --nnodes, or --link"),
     errors.FolderInUse(None, "src"),
     errors.OtherRunInFolder(None, "runs/a", "process 4321 on node7"),
     errors.FolderUnwritable(None, "/proc/p", "no such file or directory"),

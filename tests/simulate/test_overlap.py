@@ -11,15 +11,19 @@ from ssdsl.cluster.load import cluster_file, load_cluster, read_cluster_file
 from ssdsl.ir.program import Compute
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
+from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.network import Network
+from ssdsl.simulate.price.roofline import Roofline
 from ssdsl.simulate.report import DeviceReport
-from tests.simulate.steps import cluster_of, compiled, roofline, step
+from tests.simulate.steps import cluster_of, compiled, step
 
 LAYERS = "models.py:three_layers"
 
 
-def stack(name: str = "a100x1024", **overlap: bool) -> Cluster:
-    return replace(cluster_of(name), overlap=Overlap(**overlap))
+def stack(name: str = "a100x1024", contention: float = 0.0, **overlap: bool) -> Cluster:
+    cluster = cluster_of(name)
+    groups = tuple(replace(g, device=replace(g.device, contention=contention)) for g in cluster.groups)
+    return replace(cluster, groups=groups, overlap=Overlap(**overlap))
 
 
 def first(plan: str, cluster: Cluster, **params: int) -> DeviceReport:
@@ -47,7 +51,7 @@ def test_products_hide_what_their_backward_exchanges(plan: str) -> None:
     """No more is hidden than the gradients of weights, or of inputs, take; forward is as before."""
     program = compiled(plan, LAYERS, meta=True, T=4).program
     indices = (ProgramIndex(program, True, overlaps_products=overlaps) for overlaps in (False, True))
-    shown, hidden = (roofline(index, "a100x1024") for index in indices)
+    shown, hidden = (Roofline(index, stack(), Fusion(index)) for index in indices)
     (role,) = program.roles
     tasks = {a.phase: a for a in role.actions if isinstance(a, Compute)}
     for phase, less in ((Phase.FORWARD, False), (Phase.BACKWARD, True)):
@@ -55,6 +59,39 @@ def test_products_hide_what_their_backward_exchanges(plan: str) -> None:
         assert (after.communication_s < before.communication_s) is less
         assert after.compute_s == before.compute_s and after.sent == before.sent
         assert after.communication_s > 0
+
+
+@pytest.mark.parametrize("plan", ["tensor_parallel", "sequence_parallel"])
+def test_products_are_slower_beside_what_they_hide(plan: str) -> None:
+    """By a fifth of the time that is hidden, if contention is a quarter."""
+    program = compiled(plan, LAYERS, meta=True, T=4).program
+    index = ProgramIndex(program, True, overlaps_products=True)
+    alone, beside = (Roofline(index, stack(contention=c), Fusion(index)) for c in (0.0, 0.25))
+    (role,) = program.roles
+    task = next(a for a in role.actions if isinstance(a, Compute) and a.phase is Phase.BACKWARD)
+    before, after = alone.of(task, role), beside.of(task, role)
+    assert after.compute_s - before.compute_s == pytest.approx(after.hidden_s / 5) and after.hidden_s > 0
+    assert after.hidden_s + after.communication_s == pytest.approx(before.hidden_s + before.communication_s)
+
+
+def test_pipelines_compute_longer_beside_their_messages() -> None:
+    """No longer than if all communication lay beside computing; and a step with nothing beside it is as before."""
+    found = compiled("pipeline", LAYERS, meta=True, S=2, M=4)
+    alone, beside = (step(found, cluster=stack(contention=c)) for c in (0.0, 0.5))
+    for before, after in zip(alone.devices, beside.devices, strict=True):
+        assert 0 < after.compute_s - before.compute_s <= after.communication_s / 3
+    found = compiled("tensor_parallel", LAYERS, meta=True, T=4)
+    alone, beside = (step(found, cluster=stack(contention=c)) for c in (0.0, 0.5))
+    assert alone.step_s == beside.step_s
+
+
+def test_contention_of_a_file(tmp_path: Path) -> None:
+    """That of its devices, or else none."""
+    file = tmp_path / "own.toml"
+    text = read_cluster_file(cluster_file("v100x32"), "v100x32").text
+    file.write_text(text.replace("launch_us = 5", "launch_us = 5\ncontention = 0.19"))
+    devices = [load_cluster(name).device(0) for name in (str(file), "v100x32", "laptop")]
+    assert [device.contention for device in devices] == [0.19, 0.0, 0.0]
 
 
 def test_a_file_says_it(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from ssdsl.cli.pipeline import compiled, evaluation, load, worded
 from ssdsl.cli.terminal import print_json, print_views, results, show_diagnostics, talk
 from ssdsl.cli.training import (
     check_kernels,
+    check_link,
     check_optimizer,
     chosen_nodes,
     compared,
@@ -73,6 +74,7 @@ def run(
     resume: options.Resume = None,
     allow_nan: options.AllowNan = False,
     find_nan: options.FindNan = False,
+    link: options.Link = None,
     processes: options.Processes = None,
     timeout: options.Timeout = 600.0,
     nnodes: options.NodeCount = 1,
@@ -95,11 +97,14 @@ def run(
         unused |= dict.fromkeys(("save_every", "keep"), "give --save, or --out, too")
     if allow_nan:
         unused |= {"find_nan": "--allow-nan goes on where it would end: give one of them"}
+    if link is not None:
+        unused |= {"backend": "--link is a backend: leave it out"}
     refuse_unused(context, unused)
     check_file(profile, FileMark.COSTS)
     check_file(trace, FileMark.TRACE)
     overrides = settings(set_)
     check_kernels(kernels, device)
+    check_link(link, device, nnodes)
     nodes = chosen_nodes(nnodes, node_rank, rdzv_endpoint)
     loaded = load(plan, model, seed, generator, meta, precision, trains=True)
     chosen = named_cluster(cluster)
@@ -144,6 +149,7 @@ def run(
         resume=start,
         allow_nan=allow_nan,
         find_nan=find_nan,
+        link=link,
         kernel_mode=kernels.mode,
     )
     evaluates = evaluation(loaded, program, (), chosen) if eval_data is not None else None

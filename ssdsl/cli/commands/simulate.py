@@ -8,7 +8,7 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import chosen_cluster
 from ssdsl.cli.options import settings
-from ssdsl.cli.pictures import save_html, save_trace
+from ssdsl.cli.pictures import check_traces, is_folder, save_html, save_trace, save_traces
 from ssdsl.cli.pipeline import compiled, compiled_for, fits, load, simulated, state_of, tried
 from ssdsl.cli.terminal import print_json, print_views
 from ssdsl.kernel_choice import EAGER
@@ -16,7 +16,12 @@ from ssdsl.lang.save import FileMark, check_file
 
 Trace = Annotated[
     str | None,
-    typer.Option("--trace", metavar="FILE", help="Save Chrome trace events, which https://ui.perfetto.dev opens."),
+    typer.Option(
+        "--trace",
+        metavar="FILE",
+        help="Save Chrome trace events, which https://ui.perfetto.dev opens; into a folder, `DIR/`, a file a rank "
+        "in the format of PyTorch's profiler.",
+    ),
 ]
 Html = Annotated[
     str | None,
@@ -48,7 +53,10 @@ def simulate(
     """
     if trace is not None and trace == html:
         raise typer.BadParameter(f"{trace} is the file of --trace: give another", param_hint="'--html'")
-    check_file(trace, FileMark.TRACE)
+    if trace is not None and is_folder(trace):
+        check_traces(trace)
+    else:
+        check_file(trace, FileMark.TRACE)
     check_file(html, FileMark.PAGE)
     overrides = settings(set_)
     chosen = chosen_cluster(cluster)
@@ -56,19 +64,17 @@ def simulate(
     program = compiled(loaded, overrides, cluster=compiled_for(chosen, costs), kernels=kernels)
     report = simulated(program, chosen, costs, state_of(master_weights, fp32_grads))
     from ssdsl.show.advice.by_line import by_line_view
-    from ssdsl.show.advice.exposed import exposed_rows, exposed_view
-    from ssdsl.show.advice.hides import what_hides
+    from ssdsl.show.advice.hides import exposed_and_what_hides
     from ssdsl.show.tables.report import report_json, report_views
     from ssdsl.show.view import as_json
 
     lines = by_line_view(program.program, chosen, report)
-    rows = exposed_rows(program.program, chosen, report)
     trial = partial(tried, loaded, overrides, chosen, costs, state_of(master_weights, fp32_grads), kernels)
-    exposed = exposed_view(report, rows, what_hides(program.program, program.source, report, rows, trial))
+    exposed = exposed_and_what_hides(program, chosen, report, trial)
     if trace is not None:
-        save_trace(trace, report.timeline)
+        (save_traces if is_folder(trace) else save_trace)(trace, report.timeline)
     if html is not None:
-        save_html(html, report.timeline, lines)
+        save_html(html, report.timeline, lines, exposed)
     if json:
         print_json({**report_json(report), "exposed": as_json(exposed), "lines": as_json(lines)})
     else:

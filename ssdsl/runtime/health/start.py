@@ -73,7 +73,9 @@ def first_host(hosts: str) -> str:
     return "".join(part or "" for part in found.groups()) if found else hosts
 
 
-def join_group(folder: Path, device: str, backend: str | None, seed: int, timeout_s: float) -> tuple[torch.device, str]:
+def join_group(
+    folder: Path, device: str, backend: str | None, seed: int, timeout_s: float, link: str | None
+) -> tuple[torch.device, str]:
     """Joins the process group of a program's ranks. Returns this rank's device, and the name of this attempt of the
     run.
 
@@ -82,16 +84,18 @@ def join_group(folder: Path, device: str, backend: str | None, seed: int, timeou
     if not (folder / "weights.pt").exists():
         raise SystemExit("this program was compiled from a model on the meta device: it has no weights and cannot run")
     torch.manual_seed(seed)
-    return join_ranks(device, backend, timeout_s)
+    return join_ranks(device, backend, timeout_s, link)
 
 
-def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tuple[torch.device, str]:
+def join_ranks(
+    device: str | None, backend: str | None, timeout_s: float, link: str | None = None
+) -> tuple[torch.device, str]:
     """Joins the process group of all ranks, if the script has not. Returns this rank's device, and the name of this
     attempt.
 
     By default `device` is cuda where there is a GPU, and `backend` is NCCL for GPUs and gloo for the CPU. gloo also
     works on GPUs. Several ranks may share a GPU, slowly. Without RANK in the environment, this process is the only
-    rank.
+    rank. Ranks on the CPU may be joined by an emulated network, whose speed `link` says.
     """
     _from_slurm()
     are_shared = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > torch.cuda.device_count()  # GPUs, by several ranks
@@ -104,6 +108,8 @@ def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tup
     backend = backend or ("nccl" if chosen.type == "cuda" else "gloo")
     if backend not in ("gloo", "nccl") or (backend == "nccl" and chosen.type == "cpu"):
         raise SystemExit(f"ranks on a {chosen.type} device cannot use the backend `{backend}`: take gloo")
+    if link is not None:
+        backend = _emulated(chosen, link)
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if backend == "nccl" and are_shared:
         for name, value in (("NCCL_HOSTID", f"rank {rank}"), ("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1")):
@@ -118,6 +124,16 @@ def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tup
         where = {"store": store, "rank": rank, "world_size": ranks}
     dist.init_process_group(backend, timeout=timeout, device_id=bound, **where)
     return chosen, name
+
+
+def _emulated(device: torch.device, link: str) -> str:
+    """The backend whose links have a speed."""
+    if device.type != "cpu":
+        raise SystemExit("--link is for ranks on the CPU: start the program with --device cpu")
+    from ..link.backend import BACKEND, VARIABLE
+
+    os.environ[VARIABLE] = link
+    return BACKEND
 
 
 def transport(device: torch.device, timeout_s: float) -> Transport:

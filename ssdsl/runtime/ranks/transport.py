@@ -123,7 +123,8 @@ class Transport:
 
     def new_control_group(self) -> Any:
         """Makes a group of all ranks for CPU tensors, whatever the device; called by all ranks alike."""
-        return dist.new_group(backend="gloo", timeout=self.timeout)
+        backend = None if self.device is None else "gloo"
+        return dist.new_group(backend=backend, timeout=self.timeout)
 
     def barrier(self) -> None:
         """Waits until all ranks have called it."""

@@ -8,14 +8,17 @@ the step nor the memory that is lacking grows.
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.program import Program
 from ssdsl.plan.plan import State
 from ssdsl.record import Record
-from ssdsl.show.advice.exposed import ExposedRow
-from ssdsl.show.view import seconds, size
+from ssdsl.show.advice.exposed import ExposedRow, exposed_rows, exposed_view
+from ssdsl.show.view import View, seconds, size
 from ssdsl.simulate.exposed import Why
 from ssdsl.simulate.report import Report
+from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
+from ssdsl.workspace import Compiled
 
 EAGER = {"one_f_one_b": "eager_one_f_one_b", "zb_h1": "zb_h2"}  # schedules, with more forwards in flight
 MORE_BUFFERS = 4  # times as many
@@ -23,7 +26,7 @@ LEAST = 0.01  # of the step: for what devices wait less, no change is tried
 LESS = 0.95  # times what was exposed: else a change does not help
 NOTHING = 'require 1 == 1, ""'  # a statement in the place of one that is left out
 PREFETCH = re.compile(r"^(\s*prefetch .*\bby) \d+", re.MULTILINE)
-Trial = Callable[[str], Report | None]
+Trial = Callable[[str], Report]
 
 
 class Remedy(Record):
@@ -33,12 +36,22 @@ class Remedy(Record):
     text: str
 
 
+def exposed_and_what_hides(compiled: Compiled, cluster: Cluster, report: Report, trial: Trial) -> View:
+    """The table of exposed communication, with a note for each change that helps. `trial` simulates a text of the
+    plan, or raises PlanError."""
+    rows = exposed_rows(compiled.program, cluster, report)
+    return exposed_view(report, rows, what_hides(compiled.program, compiled.source, report, rows, trial))
+
+
 def what_hides(program: Program, source: Source, report: Report, rows: Sequence[ExposedRow], trial: Trial) -> list[str]:
-    """A note for each change that helps. `trial` simulates a text of the plan; None if it is refused."""
+    """A note for each change that helps."""
     found = []
     for change in changes(program, source, [row for row in rows if row.time_s >= LEAST * report.step_s]):
-        after = trial(change.text)
-        if after is not None and helps(report, after):
+        try:
+            after = trial(change.text)
+        except PlanError:
+            continue
+        if helps(report, after):
             step = f"step {seconds(after.step_s)}, not {seconds(report.step_s)}"
             exposed = f"exposed {seconds(after.exposed_s)}, not {seconds(report.exposed_s)}"
             found.append(f"{change.words}: {exposed}; {step}; peak {size(after.peak_bytes)}")

@@ -18,17 +18,18 @@ from ssdsl.simulate.timeline import Event, EventKind, Memory, Stream, Timeline, 
 
 FOLDER = Path(__file__).resolve().parent / "html"
 SCRIPTS = """
-    elements data scale theme lanes columns events flows axis tracks memory plan by_line tooltip header input page
+    elements data scale theme lanes columns events flows axis tracks memory plan tables tooltip header input page
 """.split()
 KEYWORD = re.compile(r'"([a-z]+)"')
 SLOT = re.compile(r"\{\{(\w+)\}\}")
 DIGITS = 10  # decimals of a time in seconds: a tenth of a nanosecond
 
 
-def timeline_html(timeline: Timeline, by_line: View | None = None) -> str:
-    """The page as text, to be written to a file and opened in a browser; with the result of `by_line_view` below the
-    plan."""
-    return filled("page", timeline.title, SCRIPTS, {**_columns(timeline), "byLine": _by_line(timeline, by_line)})
+def timeline_html(timeline: Timeline, by_line: View | None = None, exposed: View | None = None) -> str:
+    """The page as text, to be written to a file and opened in a browser; with the tables of `exposed_view` and
+    `by_line_view` below the plan."""
+    tables = {"byLine": _table(timeline, by_line), "exposed": _table(timeline, exposed)}
+    return filled("page", timeline.title, SCRIPTS, {**_columns(timeline), **tables})
 
 
 def filled(page: str, title: str, scripts: Iterable[str], data: dict[str, Any]) -> str:
@@ -113,8 +114,8 @@ def _memory(memory: Memory) -> dict[str, Any]:
     }
 
 
-def _by_line(timeline: Timeline, view: View | None) -> dict[str, Any] | None:
-    """The rows by statement, each with its line number if it is a line of this plan, else 0."""
+def _table(timeline: Timeline, view: View | None) -> dict[str, Any] | None:
+    """The rows of a table with statements, each with its line number if it is a line of this plan, else 0."""
     if view is None:
         return None
     own = re.compile(rf"{re.escape(Path(timeline.plan).name)}:(\d+): (.*)")

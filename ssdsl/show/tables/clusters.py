@@ -74,6 +74,7 @@ def measurement_view(found: Measurement) -> View:
         ("gloo send", bandwidth(found.send_bandwidth), "8 MiB to the other process"),
         ("gloo send latency", duration(found.send_latency_s), "one number, half of there and back"),
         ("gloo all_reduce", bandwidth(found.all_reduce_bandwidth), "8 MiB in two processes, bus bandwidth"),
+        ("contention", f"{found.contention:.0%}", "a product beside all_reduces takes longer by this share"),
         ("gloo hop latency", duration(found.hop_latency_s), "half an all_reduce of one number"),
     )
     return View(f"{found.processor}, {found.cores} used", MEASURED, rows)
@@ -106,6 +107,7 @@ def _group_json(group: NodeGroup) -> dict[str, Any]:
         "compute_efficiency": device.compute_efficiency,
         "memory_efficiency": device.memory_efficiency,
         "launch_s": device.launch_s,
+        "contention": device.contention,
         "levels": [_level_json(level) for level in group.levels],
     }
 

@@ -4,18 +4,19 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from ssdsl.ir.program import Action, Role
-from ssdsl.record import Record
+from ssdsl.record import Record, replace
 
 
 class CommCost(Record):
     """The communication of one device: `calls` of a kind, `size_bytes` in total, over links of a level, among `ranks`
-    devices."""
+    devices, in `time_s` seconds."""
 
     kind: str
     level: str
     calls: int
     size_bytes: int
     ranks: int
+    time_s: float = 0.0
 
 
 class Cost(Record):
@@ -34,6 +35,10 @@ class Cost(Record):
     def time_s(self) -> float:
         """The seconds for which the action occupies its devices, or a message its link."""
         return self.compute_s + self.communication_s
+
+    def slowed(self, by_s: float) -> "Cost":
+        """The cost of the same, if it computes for longer."""
+        return replace(self, compute_s=self.compute_s + by_s)
 
     @property
     def arrives_s(self) -> float:

@@ -42,7 +42,7 @@ class Network:
         # an all_to_all's bytes are those of a device's part, and `collective_time` asks for the whole tensor
         whole = found.size_bytes * (len(ranks) if found.kind == "all_to_all" else 1)
         time = self.cluster.collective_time(found.kind, whole, ranks, busy)
-        sent = CommCost(found.kind, self.cluster.level(ranks), 1, found.size_bytes, len(ranks))
+        sent = CommCost(found.kind, self.cluster.level(ranks), 1, found.size_bytes, len(ranks), time)
         return Cost(0.0, time, (sent,))
 
     def _exchanged(self, found: SizedCollective, exchange: Exchange, groups: list[Ranks]) -> Cost:
@@ -51,7 +51,7 @@ class Network:
         itemsize, sends = found.size_bytes / exchange.elements, [*exchange.sends()]
         time = sum(self.cluster.exchange(((g[a], g[b]), n * itemsize) for g in groups for a, b, n in sends))
         level = self.cluster.level(min(groups, key=lambda g: self.cluster.link(g).bandwidth))
-        return Cost(0.0, time, (CommCost(found.kind, level, 1, found.size_bytes, len(groups[0])),))
+        return Cost(0.0, time, (CommCost(found.kind, level, 1, found.size_bytes, len(groups[0]), time),))
 
     def message(self, message: Message, gradient: bool) -> Cost:
         """The cost of a message, whose pieces all leave at once."""

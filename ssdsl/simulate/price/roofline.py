@@ -207,8 +207,8 @@ class Roofline:
             if overlaps is not None and together:
                 op, in_phase = overlaps
                 beside = self.computing.of_one(function, op, device).of(in_phase or phase)
-                share = max(0.0, together - beside) / together
-            yield from ((c, _exposing(cost, share * cost.communication_s)) for c, cost in found)
+                share = max(0.0, together - beside * (1 + device.contention)) / together
+            yield from ((c, _exposing(cost, share * cost.communication_s, device)) for c, cost in found)
 
     def _beside(
         self, function: Function, phase: Phase, device: Device, blocking: Sequence[Work]
@@ -220,7 +220,7 @@ class Roofline:
         work = [(at, times.of(phase)) for at, times in self.computing.of_launches(function, device)]
         exposed = overlapped(travelling.events([*work, *blocking], [cost.communication_s for cost in costs])).exposed
         for number, (found, cost) in enumerate(zip(travelling.collectives, costs, strict=True)):
-            yield found, _exposing(cost, exposed[number])
+            yield found, _exposing(cost, exposed[number], device)
 
     def _update(self, role: Role) -> Cost:
         """The cost of the optimizer's step: a pass over the weights and their state."""
@@ -236,6 +236,13 @@ class Roofline:
         return self.network.among(SizedCollective("all_reduce", (), size), ranks)
 
 
-def _exposing(cost: Cost, exposed_s: float) -> Cost:
-    """The cost of communication for which a device waits for so many seconds; the rest is hidden."""
-    return replace(cost, communication_s=exposed_s, hidden_s=max(0.0, cost.communication_s - exposed_s))
+def _exposing(cost: Cost, exposed_s: float, device: Device) -> Cost:
+    """The cost of communication for which a device waits for so many seconds; the rest is hidden, and makes the
+    computing beside it slower."""
+    hidden = max(0.0, cost.communication_s - exposed_s)
+    return replace(cost, compute_s=_slower(hidden, device), communication_s=exposed_s, hidden_s=hidden)
+
+
+def _slower(beside_s: float, device: Device) -> float:
+    """The seconds by which computing takes longer beside so many seconds of communication."""
+    return beside_s - beside_s / (1 + device.contention)

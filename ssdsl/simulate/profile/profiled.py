@@ -145,12 +145,12 @@ class Profiled:
         else as if all ranks came at the same time."""
         if ranks < 2:
             return FREE
-        sent = CommCost(kind, "", 1, size, ranks)
         curve = met if met is not None and met.covers(size) else self.profile.network.get((kind, ranks))
         if curve is None:
             self.lacking[f"{kind} among {ranks} ranks"] = None
-            return Cost(0.0, 0.0, (sent,))
-        return Cost(0.0, curve.reaching(size), (sent,))
+            return Cost(0.0, 0.0, (CommCost(kind, "", 1, size, ranks),))
+        time_s = curve.reaching(size)
+        return Cost(0.0, time_s, (CommCost(kind, "", 1, size, ranks, time_s),))
 
     def _message(self, action: Start) -> Cost:
         """The cost of a message for the device that receives most. Of the time of a send, that of an empty one is its

@@ -6,6 +6,7 @@ import pytest
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.compile import compile_source
+from ssdsl.repl.errors import UnknownCommand
 from ssdsl.show.advice.exposed import ExposedRow, exposed_on, exposed_rows, exposed_view
 from ssdsl.show.advice.hides import changes, helps, what_hides
 from ssdsl.show.tables.communication import communication_view
@@ -13,6 +14,7 @@ from ssdsl.show.view import as_json
 from ssdsl.simulate.exposed import Why
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
+from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
 from tests.simulate.steps import ROOT, graph_of
@@ -34,6 +36,7 @@ let stage = balance(model, 2)
 assign stage[s] to gpus[pp = s] for s in 0..2
 gpipe(stage, 16)
 """
+ZB_H1 = ONE_F_ONE_B.replace("one_f_one_b", "zb_h1")
 ZERO = """\
 mesh gpus(dp = 4)
 split model by batch into dp, m = 4
@@ -63,6 +66,7 @@ def simulated(text: str, cluster: Cluster) -> tuple[Compiled, Report, list[Expos
     ("text", "words", "factor"),
     [
         (ONE_F_ONE_B, "`eager_one_f_one_b` in place of `one_f_one_b`", 300.0),
+        (ZB_H1, "`zb_h2` in place of `zb_h1`", 300.0),
         (f"{GPIPE}prefetch model by 0\n", "`prefetch model by 4`", 300.0),
         (ZERO, "without `split model.grads by row into dp`", 1.0),
     ],
@@ -87,7 +91,11 @@ def test_a_change_that_does_not_help_is_not_named() -> None:
     found, report, rows = simulated(ONE_F_ONE_B, slow(300.0))
     assert [*changes(found.program, found.source, rows)]
     assert what_hides(found.program, found.source, report, rows, lambda _: report) == []
-    assert what_hides(found.program, found.source, report, rows, lambda _: None) == []
+
+    def refused(_: str) -> Report:
+        raise PlanError(UnknownCommand(None, "", ()))
+
+    assert what_hides(found.program, found.source, report, rows, refused) == []
 
 
 @pytest.mark.parametrize(("text", "kind", "line"), [(TENSORS, "all_reduce", 2), (ZERO, "reduce_scatter", 3)])

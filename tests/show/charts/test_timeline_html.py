@@ -20,6 +20,7 @@ from selenium.webdriver.common.keys import Keys
 from ssdsl.record import replace
 from ssdsl.repl.errors import UnknownCommand
 from ssdsl.show.advice.by_line import COLUMNS
+from ssdsl.show.advice.exposed import COLUMNS as EXPOSED_COLUMNS
 from ssdsl.show.charts.timeline_html import FOLDER, timeline_html
 from ssdsl.show.tables.sweep_html import sweep_html
 from ssdsl.show.view import View
@@ -391,6 +392,32 @@ def test_figures_by_line(driver: Any, tmp_path: Path) -> None:
     path.write_text(timeline_html(one_f_one_b(4, 8)), "utf-8")
     Page(driver, path)
     assert not driver.find_element(By.ID, "by-line").is_displayed()
+
+
+EXPOSED = View(
+    "exposed communication",
+    EXPOSED_COLUMNS,
+    (
+        ("send, forward", "h.11", 0.0251, 0.125, "data", "pipeline.ssp:17: assign stage[s] to gpus[pp = s]", "stage 1"),
+        (HOSTILE, HOSTILE, 0.01, 0.05, HOSTILE, "(no statement)", "stage 1"),
+    ),
+    ("a note", "`eager_one_f_one_b` in place of `one_f_one_b`: exposed 0 ms"),
+)
+
+
+@in_a_browser
+def test_exposed_communication(driver: Any, tmp_path: Path) -> None:
+    """The table of the command, with its notes: what communicates, why it is exposed, and what would hide it."""
+    path = tmp_path / "exposed.html"
+    path.write_text(timeline_html(one_f_one_b(4, 8), BY_LINE, EXPOSED), "utf-8")
+    page = Page(driver, path)
+    texts = [row.text.replace("\n", " ") for row in driver.find_elements(By.CSS_SELECTOR, "#exposed tr")]
+    assert texts[:3] == ["exposed communication a step", *EXPOSED.notes]
+    assert texts[3].startswith("17") and texts[3].endswith("send, forward of h.11: data 12.5 % 25.1 ms")
+    assert texts[4].startswith("(no statement)") and texts[4].count(HOSTILE) == 3
+    page("hoverLine(17)")
+    assert driver.find_element(By.CSS_SELECTOR, "#exposed tr.marked").text.startswith("17")
+    assert page.errors() == [] and not driver.execute_script("return window.hacked")
 
 
 @in_a_browser

@@ -141,7 +141,7 @@ for (const canvas of Object.values(canvases)) {
 // ---- the plan --------------------------------------------------------------------------------------------------
 
 const lineBelow = (event) => Number(event.target.closest?.("[data-line]")?.dataset.line ?? 0);
-for (const list of ["lines", "by-line"].map((id) => document.getElementById(id))) {
+for (const list of ["lines", "tables"].map((id) => document.getElementById(id))) {
   list.addEventListener("pointerover", (event) => setLine(lineBelow(event)));
   list.addEventListener("pointerleave", () => setLine(0));
   list.addEventListener("click", (event) => {

@@ -104,7 +104,7 @@ readTheme();
 writeHeader();
 writeLegend();
 writePlan();
-writeByLine();
+writeTables();
 writeStrip();
 layout();
 new ResizeObserver(layout).observe(stage);

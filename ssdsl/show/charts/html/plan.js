@@ -61,7 +61,7 @@ function markLines() {
     line.classList.toggle("marked", marked.has(number));
     line.classList.toggle("pinned", number === state.pinned);
   });
-  for (const row of byLineElements) row.classList.toggle("marked", marked.has(Number(row.dataset.line)));
+  for (const row of tableRows) row.classList.toggle("marked", marked.has(Number(row.dataset.line)));
   if (ofEvent.length) lineElements[Math.min(...ofEvent)]?.scrollIntoView({ block: "nearest" });
 }
 
