@@ -1,56 +1,71 @@
 """The memory of weights in parts (ZeRO-3) while a task runs: those that a section reads, those that are gathered ahead,
-and in backward the gradients that are being reduced."""
+and in backward the gradients that are being reduced.
+
+What goes in backward is a gradient of the same size from then on, until the next one is reduced.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from ssdsl.analyse.program_index import ProgramIndex, flat_bytes
+from ssdsl.analyse.tape import Touch, TouchKind, peak_bytes
 from ssdsl.ir.function import Function
+from ssdsl.ir.uses import InstrPlace
+from ssdsl.lower.params.regathered import GatherStep
+
+REDUCED = "gradients that are being reduced"
 
 
-def gathered_bytes(facts: ProgramIndex, function: Function) -> int:
-    """The most bytes at a time, forward or backward."""
-    ahead = function.ahead
-    back = ((step.gather[1], step.reduces) for step in facts.regathered(function).steps)
-    forward = _most(facts, _forward(function), ahead.forward, reduces=False)
-    return max(forward, _most(facts, back, ahead.backward, reduces=True))
+def forward_bytes(facts: ProgramIndex, function: Function) -> int:
+    """The most bytes of gathered weights at a time while forward runs."""
+    return peak_bytes(_touches(facts, _forward(function), function.ahead.forward), {})
 
 
-def _forward(function: Function) -> Iterator[tuple[int, bool]]:
-    """Yields the flat parameters that sections gather and, then True, those that they free. Sections without a layer
-    share theirs until the function ends."""
-    for section in function.sections:
-        yield from ((flat, False) for flat in section.gathers)
+def backward_touches(facts: ProgramIndex, function: Function) -> list[Touch]:
+    """The touches of gathered weights in a whole backward, in order."""
+    return [*_touches(facts, _backward(facts, function), function.ahead.backward)]
+
+
+def _forward(function: Function) -> Iterator[GatherStep | Touch]:
+    """Yields the gathers of sections, and what they free. Sections without a layer share theirs until the function
+    ends."""
+    for number, section in enumerate(function.sections):
+        at = InstrPlace(number, 0)
+        yield from (GatherStep(at, (number, flat)) for flat in section.gathers)
         if section.layer or section.recompute:
-            yield from ((flat, True) for flat in section.gathers)
+            yield from (Touch(at, _weights(flat), TouchKind.DROP) for flat in section.gathers)
 
 
-def _most(
-    facts: ProgramIndex, steps: Iterable[tuple[int, bool]], order: Sequence[Sequence[int]], *, reduces: bool
-) -> int:
-    """The most bytes of what is gathered; `order` has the gathers of each section, if some start ahead. If backward
-    `reduces` the gradients of what goes, these are as large, and stay until the next ones are reduced."""
+def _backward(facts: ProgramIndex, function: Function) -> Iterator[GatherStep | Touch]:
+    for step in facts.regathered(function).steps:
+        if not step.reduces:
+            yield step
+            continue
+        flat = step.gather[1]
+        yield from (Touch(step.at, storage, TouchKind.DROP) for storage in (_weights(flat), REDUCED))
+        yield Touch(step.at, REDUCED, TouchKind.MAKE, flat_bytes(facts.program.flats[flat]))
+
+
+def _touches(
+    facts: ProgramIndex, steps: Iterable[GatherStep | Touch], groups: Sequence[Sequence[int]]
+) -> Iterator[Touch]:
+    """Yields touches, with each gather where it starts; `groups` are the gathers of each section, if some start ahead
+    of their reader."""
     flats = facts.program.flats
-    coming = [(section, flat) for section, those in enumerate(order) for flat in those]
-    live, most, begun, reduced = 0, 0, 0, 0
-    for awaited, (flat, goes) in _numbered(steps):
-        if goes:
-            size = flat_bytes(flats[flat])
-            live -= reduced if reduces else size
-            reduced = size
-        elif not coming:
-            live += flat_bytes(flats[flat])
-        else:
-            reached, _ = coming[awaited]
+    coming = [(group, flat) for group, those in enumerate(groups) for flat in those]
+    awaited = begun = 0
+    for step in steps:
+        if isinstance(step, Touch):
+            yield step
+            continue
+        starts = [step.gather[1]]
+        if coming:
+            (reached, _), starts = coming[awaited], []
             while begun < len(coming) and coming[begun][0] - flats[coming[begun][1]].ahead <= reached:
-                live += flat_bytes(flats[coming[begun][1]])
+                starts.append(coming[begun][1])
                 begun += 1
-        most = max(most, live)
-    return most
+        awaited += 1
+        yield from (Touch(step.at, _weights(flat), TouchKind.GATHER, flat_bytes(flats[flat])) for flat in starts)
 
 
-def _numbered(steps: Iterable[tuple[int, bool]]) -> Iterator[tuple[int, tuple[int, bool]]]:
-    """Yields steps, each with the number of gathers before it."""
-    gathers = 0
-    for flat, goes in steps:
-        yield gathers, (flat, goes)
-        gathers += not goes
+def _weights(flat: int) -> str:
+    return f"weights of flat{flat}"
