@@ -19,7 +19,7 @@ from torch.export.graph_signature import InputKind, InputSpec, OutputKind, Outpu
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ssdsl.model.capture.grad_mode_regions import AUTOCAST
-from ssdsl.model.capture.preserve import patched
+from ssdsl.model.capture.preserve import patched, without_tensor_metadata
 from ssdsl.model.capture.record import CallRecorder, RecordedCall
 from ssdsl.model.checks.inplace_changes import base_of, written_by
 from ssdsl.model.memory.memory_order import AS_STRIDED, root_of
@@ -62,7 +62,7 @@ def decompose(program: torch.export.ExportedProgram) -> Decomposed:
     with contextlib.suppress(_TraceAll):
         return _Copy(program).decomposed()
     _keep_checks()
-    with _draws_kept(), _composites_listed():
+    with _draws_kept(), _composites_listed(), without_tensor_metadata():
         traced = program.run_decompositions(dict(_composites()))
     changed = frozenset(
         s.target for s in traced.graph_signature.output_specs if s.kind in UPDATED.values() and s.target
