@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bench.contenders import CONTENDERS, HAND_LIMIT, LINKED, SINGLES, Contender, Maker, Plan
+from bench.contenders import CONTENDERS, LINKED, SINGLES, Contender, Maker, Plan
 from bench.launch import Failed, Run, compile_plan, launch
 
 WIDTH = 160  # of the table in a pipe
@@ -126,11 +126,15 @@ def strangers(runs: Runs) -> Iterator[Contender]:
     for contender, own in runs.items():
         single = runs[SINGLES[contender.model]]
         truth = single[0].losses if single else ()
-        is_compiled = contender.strategy.endswith("compiled")
-        tolerance = COMPILED_TOLERANCE if is_compiled else LOSS_TOLERANCE
-        tolerance = DRAWN_TOLERANCE if contender.draws else tolerance
-        if any(not agree(run.losses, truth, tolerance) for run in own):
+        if any(not agree(run.losses, truth, tolerance(contender)) for run in own):
             yield contender
+
+
+def tolerance(contender: Contender) -> float:
+    """The relative difference of losses that is allowed."""
+    if contender.draws:
+        return DRAWN_TOLERANCE
+    return COMPILED_TOLERANCE if contender.strategy.endswith("compiled") else LOSS_TOLERANCE
 
 
 def agree(losses: tuple[float, ...], truth: tuple[float, ...], tolerance: float) -> bool:
@@ -196,7 +200,7 @@ def rival(ours: Contender, maker: Maker, runs: Runs, failures: dict[Contender, s
 
 def verdict(ours: Contender, other: Contender, runs: Runs) -> str:
     """The ratio of the steps, and whether it is beyond the limit in every round, or the limit in their noise."""
-    limit = HAND_LIMIT if other.maker is Maker.HAND else ours.limit
+    limit = ours.hand_limit if other.maker is Maker.HAND else ours.limit
     each = ratios(ours, other, runs)
     ratio = statistics.median(each)
     if min(each) > limit:
