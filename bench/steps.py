@@ -164,7 +164,7 @@ def table(chosen: tuple[Contender, ...], runs: Runs, failures: dict[Contender, s
     return result
 
 
-HEADINGS = ("ms", "least", "cpu", "least", "noise", "/ hand", "/ torch", "cpu", "first", "again", "MB", "loss")
+HEADINGS = ("ms", "least", "cpu", "least", "noise", "/ hand", "cpu", "/ torch", "cpu", "first", "again", "MB", "loss")
 
 
 def row(contender: Contender, runs: Runs, failures: dict[Contender, str]) -> tuple[str, ...]:
@@ -183,8 +183,7 @@ def row(contender: Contender, runs: Runs, failures: dict[Contender, str]) -> tup
         f"{statistics.median(processor):.1f}",
         f"{min(processor):.1f}",
         f"±{(max(clock) - min(clock)) / sum(clock) * len(clock) / 2:.0%}",
-        *(verdict(contender, r, runs) if r is not None else "" for r in rivals),
-        *(f"{statistics.median(ratios(contender, r, runs, cpu)):.2f}" if r else "" for r in rivals[1:]),
+        *(text for other in rivals for text in compared(contender, other, runs)),
         f"{own[0].first_s:.1f}",
         f"{again:.1f}",
         f"{statistics.median(run.peak_mb for run in own):.0f}",
@@ -196,6 +195,13 @@ def rival(ours: Contender, maker: Maker, runs: Runs, failures: dict[Contender, s
     """Whom a contender of ours is compared with, among those who ran."""
     others = (c for c in runs if c.strategy == ours.strategy and c.maker is maker and c not in failures)
     return next(others, None) if ours.maker is Maker.OURS else None
+
+
+def compared(ours: Contender, other: Contender | None, runs: Runs) -> tuple[str, str]:
+    """The ratios of the steps and of their processor time, if there is one to compare with."""
+    if other is None:
+        return "", ""
+    return verdict(ours, other, runs), f"{statistics.median(ratios(ours, other, runs, cpu)):.2f}"
 
 
 def verdict(ours: Contender, other: Contender, runs: Runs) -> str:
