@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bench.contenders import CONTENDERS, HAND_LIMIT, LINKED, SINGLES, Contender, Maker, Plan
+from bench.contenders import CONTENDERS, LINKED, SINGLES, Contender, Maker, Plan
 from bench.launch import Failed, Run, compile_plan, launch
 
 WIDTH = 160  # of the table in a pipe
@@ -126,11 +126,15 @@ def strangers(runs: Runs) -> Iterator[Contender]:
     for contender, own in runs.items():
         single = runs[SINGLES[contender.model]]
         truth = single[0].losses if single else ()
-        is_compiled = contender.strategy.endswith("compiled")
-        tolerance = COMPILED_TOLERANCE if is_compiled else LOSS_TOLERANCE
-        tolerance = DRAWN_TOLERANCE if contender.draws else tolerance
-        if any(not agree(run.losses, truth, tolerance) for run in own):
+        if any(not agree(run.losses, truth, tolerance(contender)) for run in own):
             yield contender
+
+
+def tolerance(contender: Contender) -> float:
+    """The relative difference of losses that is allowed."""
+    if contender.draws:
+        return DRAWN_TOLERANCE
+    return COMPILED_TOLERANCE if contender.strategy.endswith("compiled") else LOSS_TOLERANCE
 
 
 def agree(losses: tuple[float, ...], truth: tuple[float, ...], tolerance: float) -> bool:
@@ -160,7 +164,7 @@ def table(chosen: tuple[Contender, ...], runs: Runs, failures: dict[Contender, s
     return result
 
 
-HEADINGS = ("ms", "least", "cpu", "least", "noise", "/ hand", "/ torch", "cpu", "first", "again", "MB", "loss")
+HEADINGS = ("ms", "least", "cpu", "least", "noise", "/ hand", "cpu", "/ torch", "cpu", "first", "again", "MB", "loss")
 
 
 def row(contender: Contender, runs: Runs, failures: dict[Contender, str]) -> tuple[str, ...]:
@@ -179,8 +183,7 @@ def row(contender: Contender, runs: Runs, failures: dict[Contender, str]) -> tup
         f"{statistics.median(processor):.1f}",
         f"{min(processor):.1f}",
         f"±{(max(clock) - min(clock)) / sum(clock) * len(clock) / 2:.0%}",
-        *(verdict(contender, r, runs) if r is not None else "" for r in rivals),
-        *(f"{statistics.median(ratios(contender, r, runs, cpu)):.2f}" if r else "" for r in rivals[1:]),
+        *(text for other in rivals for text in compared(contender, other, runs)),
         f"{own[0].first_s:.1f}",
         f"{again:.1f}",
         f"{statistics.median(run.peak_mb for run in own):.0f}",
@@ -194,9 +197,16 @@ def rival(ours: Contender, maker: Maker, runs: Runs, failures: dict[Contender, s
     return next(others, None) if ours.maker is Maker.OURS else None
 
 
+def compared(ours: Contender, other: Contender | None, runs: Runs) -> tuple[str, str]:
+    """The ratios of the steps and of their processor time, if there is one to compare with."""
+    if other is None:
+        return "", ""
+    return verdict(ours, other, runs), f"{statistics.median(ratios(ours, other, runs, cpu)):.2f}"
+
+
 def verdict(ours: Contender, other: Contender, runs: Runs) -> str:
     """The ratio of the steps, and whether it is beyond the limit in every round, or the limit in their noise."""
-    limit = HAND_LIMIT if other.maker is Maker.HAND else ours.limit
+    limit = ours.hand_limit if other.maker is Maker.HAND else ours.limit
     each = ratios(ours, other, runs)
     ratio = statistics.median(each)
     if min(each) > limit:

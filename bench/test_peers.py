@@ -7,7 +7,7 @@ import pytest
 
 from bench.contenders import CONTENDERS, SINGLES, Contender, Plan
 from bench.launch import launch
-from bench.steps import LOSS_TOLERANCE
+from bench.steps import tolerance
 
 Losses = Callable[[Contender], tuple[float, ...]]
 STEPS = 3
@@ -25,6 +25,6 @@ def losses(tmp_path_factory: pytest.TempPathFactory) -> Losses:
     return of
 
 
-@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.program)
+@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: f"{peer.strategy}, {peer.program}")
 def test_losses_are_those_of_the_single_process(peer: Contender, losses: Losses) -> None:
-    assert losses(peer) == pytest.approx(losses(SINGLES[peer.model]), rel=LOSS_TOLERANCE)
+    assert losses(peer) == pytest.approx(losses(SINGLES[peer.model]), rel=tolerance(peer))

@@ -27,10 +27,12 @@ def build(model: GPT2LMHeadModel, rank: int, ranks: int) -> Step:
     return step
 
 
-def flatten_gradients(parameters: list[Tensor]) -> Tensor:
-    """One tensor for all gradients, of which each parameter's is a view that backward adds to."""
-    flat = torch.zeros(sum(p.numel() for p in parameters))
-    for parameter, gradient in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+def flatten_gradients(parameters: list[Tensor], elements: int | None = None) -> Tensor:
+    """One tensor for all gradients, of which each parameter's is a view that backward adds to. It has as many elements
+    as the parameters, or `elements`, which are more."""
+    sizes = [p.numel() for p in parameters]
+    flat = torch.zeros(elements or sum(sizes))
+    for parameter, gradient in zip(parameters, flat[: sum(sizes)].split(sizes), strict=True):
         parameter.grad = gradient.view_as(parameter)
     return flat
 

@@ -14,10 +14,12 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._export import utils
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ssdsl.model.capture.grad_mode_regions import AUTOCAST
+from ssdsl.model.capture.preserve import patched, without_tensor_metadata
 from ssdsl.model.capture.record import CallRecorder, RecordedCall
 from ssdsl.model.checks.inplace_changes import base_of, written_by
 from ssdsl.model.memory.memory_order import AS_STRIDED, root_of
@@ -60,7 +62,7 @@ def decompose(program: torch.export.ExportedProgram) -> Decomposed:
     with contextlib.suppress(_TraceAll):
         return _Copy(program).decomposed()
     _keep_checks()
-    with _draws_kept():
+    with _draws_kept(), _composites_listed(), without_tensor_metadata():
         traced = program.run_decompositions(dict(_composites()))
     changed = frozenset(
         s.target for s in traced.graph_signature.output_specs if s.kind in UPDATED.values() and s.target
@@ -99,6 +101,13 @@ def _keep_checks() -> None:
 
     if _get_effect(CHECK) is None:
         _register_effectful_op(CHECK, _EffectType.ORDERED)
+
+
+def _composites_listed() -> contextlib.AbstractContextManager[None]:
+    """A context in which torch has all composite operators in `torch.ops`, and does not look for new ones again for
+    each namespace."""
+    utils._materialize_cpp_cia_ops()
+    return patched(utils, "_materialize_cpp_cia_ops", lambda: None)
 
 
 def _composites() -> dict[Any, Any]:

@@ -28,7 +28,7 @@ from ssdsl.model.capture.known_masks import Selecting
 from ssdsl.model.capture.known_numbers import Constants, Question, answering
 from ssdsl.model.capture.module_error import own_failure, raised_by
 from ssdsl.model.capture.on_meta import captured_batch
-from ssdsl.model.capture.preserve import attributes_kept, patched, quiet
+from ssdsl.model.capture.preserve import attributes_kept, patched, quiet, without_tensor_metadata
 from ssdsl.model.capture.source_line import Place, is_own, module_name, of_function, own_span, raised
 from ssdsl.model.checks.custom_gradient import wrong_gradients
 from ssdsl.model.checks.errors import TensorChanged
@@ -159,6 +159,7 @@ def export(model: Model) -> Exported:
             regions_left_open(),
             patched(fx.proxy, "CapturedTraceback", _Caller),
             patched(fx.proxy.TracerBase, "_filter_traceback_frames", lambda tracer, stack: stack),
+            without_tensor_metadata(),
             patched(Distribution, "_validate_args", False),  # such a check reads numbers, and can only raise an error
             patched(torch, "_check_tensor_all_with", lambda *checked: None),  # as does this one
             captured_batch(model) as batch,

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch._C import _len_torch_function_stack
+from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.overrides import _pop_mode, _push_mode
 
@@ -29,6 +30,12 @@ def patched(owner: Any, name: str, replacement: Any) -> Iterator[None]:
             delattr(owner, name)
         else:
             setattr(owner, name, own)
+
+
+def without_tensor_metadata() -> contextlib.AbstractContextManager[None]:
+    """A context in which torch writes the tensor of each traced call down once, and not also its sizes, strides and
+    memory format, which nothing reads: a fifth of what an export takes."""
+    return patched(proxy_tensor, "_extract_tensor_metadata", lambda tensor: None)
 
 
 @contextlib.contextmanager

@@ -93,14 +93,15 @@ class BatchSpec:
 
     def _check_kind(self, name: str, tensor: torch.Tensor) -> None:
         shape, dtype = self.shapes[name], self.dtypes[name]
+        if tensor.dim() == len(shape) and tensor.dtype == dtype:
+            return
         takes = f"and the program takes {text(dtype, shape)}"
         if tensor.dim() != len(shape):
             is_cut = self.axes[name][:1] == (self.batch,) and tensor.dim()
             found = (self.samples, *tensor.shape[1:]) if is_cut else tuple(tensor.shape)  # only some rows may be loaded
             raise EngineError(f"input `{name}` is {text(tensor.dtype, found)}, {takes}", AS_MANY)
-        if tensor.dtype != dtype:
-            change = f"convert it in the data set: .to({dtype})"
-            raise EngineError(f"input `{name}` is {text(tensor.dtype, shape)}, {takes}", change)
+        change = f"convert it in the data set: .to({dtype})"
+        raise EngineError(f"input `{name}` is {text(tensor.dtype, shape)}, {takes}", change)
 
     def _apart(self, name: str, axis: str, size: int, others: int) -> tuple[str, str]:
         if axis == self.batch:

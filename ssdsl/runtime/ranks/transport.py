@@ -161,6 +161,10 @@ class Transport:
         Messages of one group and tag between two ranks arrive in order. NCCL knows no tags, and carries out the
         exchanges of a group one after another: on all ranks they start in one order.
         """
+        if self.device is None:
+            arriving: list[Any] = [dist.irecv(x, peer, group, tag) for peer, x in into]
+            leaving: list[Any] = [dist.isend(x, peer, group, tag) for peer, x in parts]
+            return StartedExchange(arriving, leaving)
         calls = [dist.P2POp(dist.irecv, x, peer, group, tag) for peer, x in into]
         calls += [dist.P2POp(dist.isend, x, peer, group, tag) for peer, x in parts]
         works = list[Any](dist.batch_isend_irecv(calls)) if calls else []

@@ -2,7 +2,7 @@
 `after_update(run)` gathers what other ranks have updated."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,19 +93,24 @@ class Runner:
         self.gradients.clear()
         return self.losses
 
-    @contextmanager
-    def _task(self, kind: str, letter: str, number: int, at: Mapping[str, int]) -> Iterator[None]:
+    def _task(self, kind: str, letter: str, number: int, at: Mapping[str, int]) -> AbstractContextManager[None]:
         """A context for a task: sets the rank's status, and records the task's time if a recorder is set."""
         part = [*at.values()]
         self.doing = f"{kind} {number} at {part}"
-        with self.timed(f"{letter}{number}{part}", letter, number, at, self.mover.take_waited()):
-            yield
+        return self.timed(f"{letter}{number}{part}", letter, number, at, self.mover.take_waited())
 
-    @contextmanager
     def timed(
         self, span: str, task: str, number: int, at: Mapping[str, int] | None = None, waited_s: float = 0.0
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """A context whose time is recorded as a span if a recorder is set, and that is a task to a tracer."""
+        if self.recorder is None and self.world.tracer is None:
+            return nullcontext()
+        return self._followed(span, task, number, at, waited_s)
+
+    @contextmanager
+    def _followed(
+        self, span: str, task: str, number: int, at: Mapping[str, int] | None, waited_s: float
+    ) -> Iterator[None]:
         recorder, tracer = self.recorder, self.world.tracer
         with (
             recorder.span(span, waited_s) if recorder is not None else nullcontext(),

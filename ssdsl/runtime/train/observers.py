@@ -1,6 +1,7 @@
 """Observers of a run's steps, which add to the rank's report: progress, a profile, gradients for a comparison."""
 
 import os
+import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -34,8 +35,8 @@ class ObservedStep:
 
 def processor_s() -> float:
     """The seconds of processors that this process has used, with those of its children that have ended: compilers."""
-    used = os.times()
-    return used.user + used.system + used.children_user + used.children_system
+    used = os.times()  # in hundredths of a second
+    return time.process_time() + used.children_user + used.children_system
 
 
 class Observer:

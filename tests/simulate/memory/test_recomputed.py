@@ -1,6 +1,7 @@
 """What recomputed operators of a layer keep: less than without, and in the simulator as much as in the program."""
 
 import gc
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,7 @@ CASES = [
 ]
 
 
+@cache
 def compiled(spec: str, text: str) -> Compiled:
     return compile_source(Source("plan.ssp", text), graph_of(spec), {}, Path())
 
@@ -60,7 +62,7 @@ def test_what_a_forward_keeps(tmp_path: Path, spec: str, plan: str, word: str) -
     assert watched.forward(0) == kept(found) < kept(compiled(spec, plan))
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)  # tests/simulate/memory/test_program_memory.py has the most of other plans
 @pytest.mark.parametrize(("spec", "plan", "word"), CASES)
 def test_the_most_at_once(tmp_path: Path, spec: str, plan: str, word: str) -> None:
     found = compiled(spec, plan + word)
