@@ -48,6 +48,7 @@ class Ahead:
         self._reached = -1
         yield
         assert not any(gather.started for gather in self._coming), "weights were gathered ahead for nobody"
+        self._coming = []
 
     def awaited(self, flat: TravellingWeights) -> None:
         """Starts the gathers that come behind the one of this flat parameter."""

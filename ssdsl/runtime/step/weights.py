@@ -115,6 +115,8 @@ class Weights:
 
     def ahead(self, gathers: Sequence[Sequence[int]]) -> AbstractContextManager[None]:
         """A context for a task whose modules gather these flat parameters, in this order: some start ahead (ZeRO-3)."""
+        if not gathers:
+            return nullcontext()
         groups = ([self._numbered[number] for number in group] for group in gathers)
         return self.world.ahead.of_task([[f for f in group if isinstance(f, ShardedWeights)] for group in groups])
 
