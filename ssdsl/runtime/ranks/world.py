@@ -20,7 +20,7 @@ from .ahead import Ahead
 from .control import Control
 from .regather import Gathered, MemorySource
 from .tracer import Tracer
-from .transport import Merge, PendingWork, Rows, Transport
+from .transport import Merge, PendingWork, Rows, Transport, Works
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,10 @@ class Group:
         so."""
         world = self.world
         call = world.begin(kind, self, *payload)
-        work = getattr(world.transport, f"start_{kind}")(*args)
+        work: PendingWork = getattr(world.transport, f"start_{kind}")(*args)
+        if world.blocking:
+            work.wait()
+            work = Works(())
         world.call = None
         return Started(work, world, call)
 
@@ -152,6 +155,7 @@ class World:
     mode: str = "default"  # in which torch compiles them
     compiling: str = ""  # which of them torch compiles now
     tracer: Tracer | None = None  # set in a step that is followed: a clock, or a search for NaN
+    blocking: bool = False  # whether each collective is awaited where it starts
     _joined: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)  # groups that all ranks have made
 
     @property
