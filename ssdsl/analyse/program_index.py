@@ -4,7 +4,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ssdsl.analyse.regathered import Regathered, regathered
 from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.function import Function, OpPart
@@ -12,6 +11,7 @@ from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Kernels, Program
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.operators.operand_types import local_dims
+from ssdsl.lower.params.regathered import Regathered, regathered
 from ssdsl.model.graph import ITEMSIZE, Operator, Origin
 from ssdsl.model.memory.saved import saved_when_fused
 from ssdsl.model.memory.saved_tensors import Saved

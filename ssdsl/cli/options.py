@@ -197,6 +197,9 @@ AllowNan = Annotated[bool, typer.Option("--allow-nan", help="Go on if the loss i
 FindNan = Annotated[
     bool, typer.Option("--find-nan", help="Name what made the first NaN; check gradients and updates too.")
 ]
+Blocking = Annotated[
+    bool, typer.Option("--blocking", help="Wait for each collective where it starts: nothing computes beside it.")
+]
 Link = Annotated[
     str | None,
     typer.Option(

@@ -116,6 +116,11 @@ class Cluster:
         """The number of devices."""
         return sum(group.size for group in self.groups)
 
+    @property
+    def hides_collectives(self) -> bool:
+        """Whether collectives of weights and gradients run while devices compute."""
+        return self.overlap.gradients and not self.shares_cores
+
     def alike(self, rank: int) -> int:
         """The least rank whose links are those of this one: for each n, ranks `alike + n` and `rank + n` have the same
         links."""

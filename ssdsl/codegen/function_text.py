@@ -128,6 +128,9 @@ def _decorator(function: Function) -> Iterator[str]:
         yield f"    backward={quoted(function.backward.value)},"
     if any(s.again or any(isinstance(i, Conversion) and i.again for i in s.body) for s in function.sections):
         yield "    again=True,"
+    for name, groups in (("gathers", function.ahead.forward), ("gathers_again", function.ahead.backward)):
+        if groups:
+            yield f"    {name}={groups},"
     yield ")"
 
 

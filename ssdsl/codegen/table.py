@@ -100,6 +100,7 @@ def _role(
                     _steps(f.completion.once),
                 ),
                 plan=origins.flat(f),
+                ahead=f.ahead if f.sharded.weights else 0,
             )
             for f in flats
         ),

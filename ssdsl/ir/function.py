@@ -347,6 +347,18 @@ PHASES: dict[Backward, tuple[Phase, ...]] = {
 }
 
 
+class GathersAhead(Record):
+    """The flat parameters (ZeRO-3) that the sections of a function gather in forward, and again in backward, in order;
+    none if no gather starts ahead. Gathers start when the function awaits those of the section that is so many places
+    before theirs as their flat parameter's `ahead` says."""
+
+    forward: tuple[tuple[int, ...], ...] = ()
+    backward: tuple[tuple[int, ...], ...] = ()
+
+
+AT_ONCE = GathersAhead()
+
+
 class Function(Record, dict=True):
     """Operators that run together: one autograd segment.
 
@@ -367,6 +379,7 @@ class Function(Record, dict=True):
     stage: int
     loss: int | None = None
     kind: int | None = None
+    ahead: GathersAhead = AT_ONCE
 
     def body(self) -> list[Instr]:
         """All instructions in order."""

@@ -146,7 +146,8 @@ class FlatParam(Record):
     """Trained weights of one submesh and dtype, laid end to end, in the order in which backward completes them.
 
     `elements` is the length on a device before it is sharded, padded to equal parts; the largest one if weights have
-    unequal parts.
+    unequal parts. Weights in parts are gathered up to `ahead` sections before
+    they are read.
     """
 
     number: int
@@ -156,6 +157,7 @@ class FlatParam(Record):
     sharded: StateAxes
     completion: Completion
     elements: int
+    ahead: int = 0
 
     def elements_over(self, axes: tuple[str, ...]) -> int:
         """The elements of a shard over these axes."""

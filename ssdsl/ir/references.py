@@ -6,6 +6,7 @@ computes, relies on this check.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.function import Instr, OpPart, Write, reads_of, results_of
@@ -36,8 +37,9 @@ def dangling(program: Program) -> Iterator[str]:
     used += [n for m in program.messages for n in (m.producer, m.consumer)]
     used += [i.producer for f in program.functions for i in f.inputs]
     yield from (f"there is no function {n}" for n in used if n not in functions)
-    gathered = (n for f in program.functions for s in f.sections for n in s.gathers)
-    yield from (f"there is no flat parameter {n}" for n in gathered if n not in flats)
+    of_sections = (n for f in program.functions for s in f.sections for n in s.gathers)
+    ahead = (n for f in program.functions for group in (*f.ahead.forward, *f.ahead.backward) for n in group)
+    yield from (f"there is no flat parameter {n}" for n in chain(of_sections, ahead) if n not in flats)
     values = program.graph.values
     if not values.keys() >= {*(names := [*_values(program)])}:
         yield from (f"the model has no value `{v}`" for v in dict.fromkeys(names) if v not in values)

@@ -30,6 +30,7 @@ from ssdsl.lower.operators.type_operators import type_operators
 from ssdsl.lower.params.flatten_params import flatten_params
 from ssdsl.lower.params.gather_weights import gather_weights
 from ssdsl.lower.params.place_params import place_params
+from ssdsl.lower.params.prefetch_weights import prefetch_weights
 from ssdsl.lower.stages import Formed, Held, Next, Planned, Scheduled
 from ssdsl.lower.tasks.assign_lanes import assign_lanes
 from ssdsl.lower.tasks.place_events import place_events
@@ -65,6 +66,7 @@ PASSES: tuple[Pass, ...] = (
     gather_again,
     drop_results,
     number_kinds,
+    prefetch_weights,
     # the order in which each role runs them
     schedule_tasks,
     assign_lanes,

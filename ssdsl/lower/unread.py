@@ -122,6 +122,17 @@ def _most(plan: Plan, program: Program) -> Iterator[Span]:
         yield from (mark.span for mark in those if mark.value == max(m.value for m in those))
 
 
+def _ahead(plan: Plan, _: Program) -> Iterator[Span]:
+    """Yields the spans of `prefetch OPS.weights`, but those that turn it off."""
+    yield from (stated.span for stated in plan.prefetched if stated.ahead)
+
+
+def _gathered_ahead(plan: Plan, program: Program) -> Iterator[Span]:
+    gathered = {n for f in program.functions for group in (*f.ahead.forward, *f.ahead.backward) for n in group}
+    weights = frozenset(w for n in gathered for w in program.flats[n].weights)
+    yield from (stated.span for stated in plan.prefetched if not weights.isdisjoint(stated.weights))
+
+
 def _numbers(plan: Plan, program: Program) -> Iterator[list[Mark]]:
     """Yields, for each message from other devices and direction, the `prefetch` marks of operators in the function that
     reads it."""
@@ -141,6 +152,7 @@ KINDS = (
     _Kind("recompute", Idle.GATHERED, _asked, _gathered_again),
     _Kind("prefetch", Idle.RECEIVED, _prefetched, _received),
     _Kind("prefetch", Idle.LESS, _received, _most),
+    _Kind("prefetch", Idle.AHEAD, _ahead, _gathered_ahead),
 )
 
 

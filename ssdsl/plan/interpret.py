@@ -117,6 +117,7 @@ def plan_of(ctx: Context) -> Plan:
         orders=tuple(facts.orders),
         clocks=tuple(facts.clocks),
         shards=tuple(facts.shards),
+        prefetched=tuple(facts.prefetched),
     )
     return divide_axes(plan)
 

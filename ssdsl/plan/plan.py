@@ -208,6 +208,15 @@ class Mark:
     span: Span = field(compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Prefetched:
+    """`prefetch OPS.weights by 1`: weights in parts are gathered while up to so many modules before theirs compute."""
+
+    weights: frozenset[str]
+    ahead: int
+    span: Span = field(compare=False)
+
+
 class OpPlan(Record):
     """Everything that a plan says of one operator. An operator beside another takes its record
     (`neighbours/place_beside.py`).
@@ -240,6 +249,7 @@ class OpPlan(Record):
 
 NOTHING = OpPlan()
 AHEAD = 2  # the default of `prefetch`
+WEIGHTS_AHEAD = 1  # that of `prefetch OPS.weights`, as in FSDP2
 
 
 class DividedAxis(Record):
@@ -270,6 +280,7 @@ class Plan(Record):
     orders: tuple[Order, ...] = ()
     clocks: tuple[ClockOrder, ...] = ()
     shards: tuple[StateShard, ...] = ()
+    prefetched: tuple[Prefetched, ...] = ()
     divided: tuple[DividedAxis, ...] = ()
 
     def of(self, operator: str) -> OpPlan:
@@ -281,6 +292,11 @@ class Plan(Record):
         the one that it reads next: the largest `prefetch`."""
         marks = (self.of(name).ahead for name in operators)
         return max((mark.value for mark in marks if mark is not None), default=AHEAD)
+
+    def gathered_ahead(self, weights: Iterable[str]) -> int:
+        """How many gathers before its reader's a gather of these weights starts: the largest number of any."""
+        said = {weight: stated.ahead for stated in self.prefetched for weight in stated.weights}
+        return max((said.get(weight, WEIGHTS_AHEAD) for weight in weights), default=0)
 
     def said(self, operator: str, index: str) -> Span | None:
         """The span of the `split` that cuts an operator by an index; None if there is none."""

@@ -57,6 +57,7 @@ class Rule(Enum):
     COMPLETION = "the gradient of a weight is not completed as it needs"
     AGAIN = "a value that backward gathers again may not be the one that was gathered"
     GATHER = "the weights that a section gathers are not those that it reads"
+    AHEAD = "weights are gathered ahead that no section reads next"
     UPDATE = "weights are not updated exactly once, behind their gradients"
     STALE = "weights that other devices updated are not gathered again"
     REDUCE = "the sum of a gradient is not taken exactly once behind its last addend"

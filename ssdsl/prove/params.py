@@ -1,7 +1,9 @@
 """Checks parameters: every use adds to the gradient, and the addends are summed, each once, before the update."""
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import assert_never
 
 from ssdsl.ir.comm import AllGather, AllReduce, Narrow, ReduceScatter
@@ -301,6 +303,22 @@ def check_gathers(facts: ProofFacts, function: Function) -> None:
             )
         if not apart:
             shared |= wanted
+    _check_ahead(facts, function, flat_of)
+
+
+def _check_ahead(facts: ProofFacts, function: Function, flat_of: Mapping[Name, FlatParam]) -> None:
+    """Adds a failure unless what forward gathers ahead are the gathers of the sections, in order, and backward gathers
+    no flat parameter ahead more often than sections read it. Who reads weights that were not gathered ahead gathers
+    them then, so an order without some of them is no failure."""
+    ahead, place = function.ahead, f"function `{function.name}`"
+    gathers = [flat for section in function.sections for flat in section.gathers]
+    if ahead.forward and [*chain.from_iterable(ahead.forward)] != gathers:
+        facts.fail(Rule.AHEAD, place, "", gathers, ahead.forward, function.submesh.mesh.span)
+    reads = ({r for i in section.body for r in reads_of(i)} for section in function.sections)
+    readers = Counter(n for names in reads for n in {flat_of[r].number for r in names if r in flat_of})
+    again = Counter(chain.from_iterable(ahead.backward))
+    if again > readers or not again.keys() <= readers.keys():
+        facts.fail(Rule.AHEAD, place, "backward", dict(readers), dict(again), function.submesh.mesh.span)
 
 
 def _span(param: Param) -> Span | None:

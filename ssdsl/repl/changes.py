@@ -142,6 +142,8 @@ def _gathers(old: Context, new: Context) -> Iterator[str]:
 def _prefetches(old: Context, new: Context) -> Iterator[str]:
     if names := _marked(old, new, "ahead"):
         yield f"prefetched what {_operators(new, names)} receive"
+    for stated in new.facts.prefetched[len(old.facts.prefetched) :]:
+        yield f"{counted(len(stated.weights), 'weight')} gathered ahead by {stated.ahead}"
 
 
 def _marked(old: Context, new: Context, mark: str) -> set[str]:

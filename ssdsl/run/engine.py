@@ -44,6 +44,7 @@ def engine(
     device: str | None = None,
     backend: str | None = None,
     timeout: float = 600.0,
+    blocking: bool = False,
 ) -> Engine:
     """The engine that trains `model` as `plan` says; called alike on every rank that torchrun started.
 
@@ -57,7 +58,8 @@ def engine(
     with master weights in float32. `kernels` is "eager", each operator as a kernel of its own, or "compiled": kernels
     that torch.compile makes of the operators between communication, as "compiled:max-autotune" in one of torch's modes;
     None is "compiled" for a module on which `torch.compile` was called, in its mode, else "eager". `seed` seeds the
-    random numbers of training. A rank waits at most `timeout` seconds for others.
+    random numbers of training. A rank waits at most `timeout` seconds for others. With `blocking` it waits for each
+    collective where it starts, so that nothing computes beside it: numbers stay the same, to the last bit.
 
     Raises EngineError on all ranks, with the diagnostics.
     """
@@ -80,7 +82,7 @@ def engine(
             made = replace(made, remarks=tuple(r for r in made.remarks if not isinstance(r, NotCompiled)))
         return Live(path, replace(made, precision=precision), params or {}, world.control, how.kernels)
 
-    return begin(programs, device=device, backend=backend, seed=seed, timeout=timeout)
+    return begin(programs, device=device, backend=backend, seed=seed, timeout=timeout, blocking=blocking)
 
 
 def _uncompiled(model: Any) -> tuple[Any, Callable[[], Any] | None]:

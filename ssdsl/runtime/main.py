@@ -69,7 +69,7 @@ def main() -> None:
         heartbeat.report("loading its weights")
         programs, world = (
             InFolder(FOLDER),
-            World(transport(device, limit_s), mode=options.kernel_mode),
+            World(transport(device, limit_s), mode=options.kernel_mode, blocking=options.blocking),
         )
         engine = Engine(programs, world, device, seed=options.seed)
         if options.save is not None:
@@ -107,7 +107,7 @@ def _options() -> argparse.Namespace:
             parser.add_argument(flag_of(name), **form | dict(known[name].metadata) | own.get(name, {}))
 
     add("steps seed device backend optimizer lr clip accumulate data eval_data eval_every")
-    add("save save_every keep resume allow_nan find_nan link kernel_mode")
+    add("save save_every keep resume allow_nan find_nan blocking link kernel_mode")
     parser.add_argument("--out", type=Path, default=None, help="folder for the ranks' reports")
     add("timeout_s record")
     dumps = "save gradients of every step and the final weights to --out"

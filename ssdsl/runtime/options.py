@@ -38,6 +38,7 @@ class Training:
     resume: Path | None = _option(None, "folder of checkpoints; the run goes on from the newest")  # noqa: RUF009
     allow_nan: bool = _option(False, "go on where the loss is not finite")
     find_nan: bool = _option(False, "name what made the first NaN; check gradients and updates too")
+    blocking: bool = _option(False, "wait for each collective where it starts: nothing computes beside it")
     link: str | None = _option(None, "emulated network between ranks, as bandwidth=1Gb/s,latency=2ms", metavar="SPEED")
     kernel_mode: str = _option("default", "torch.compile's mode, if kernels are compiled", metavar="MODE")
 

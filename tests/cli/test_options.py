@@ -190,6 +190,7 @@ VALUES = {
     "--resume": "--resume elsewhere",
     "--allow-nan": "--allow-nan",
     "--find-nan": "--find-nan",
+    "--blocking": "--blocking",
     "--link": "--link bandwidth=1Gb/s",
     "--processes": "--processes 1",
     "--timeout": "--timeout 5",

@@ -54,6 +54,7 @@ PLANS = {
     "overwrite": TENSOR,
     "flatten_params": ZERO,
     "gather_weights": ZERO,
+    "prefetch_weights": ZERO,
     "drop_results": RECOMPUTED,
     "schedule_tasks": STAGES,
     "place_events": STAGES,

@@ -166,6 +166,7 @@ WAYS: dict[str, tuple[Follow, ...]] = {  # one for each line of a help
     "E0215": (put("1"),),
     "E0217": (change(r"by \w+", "{0}"),),
     "E0218": (span,),
+    "E0268": (span,),
     "E0220": (change("= .*", "= model.seq"),),
     "E0225": (lambda h: h.text.replace("# set TP", f"# set {h.quoted[0]}"),),
     "E0226": (put("2"),),

@@ -74,6 +74,7 @@ def run(
     resume: options.Resume = None,
     allow_nan: options.AllowNan = False,
     find_nan: options.FindNan = False,
+    blocking: options.Blocking = False,
     link: options.Link = None,
     processes: options.Processes = None,
     timeout: options.Timeout = 600.0,
@@ -149,6 +150,7 @@ def run(
         resume=start,
         allow_nan=allow_nan,
         find_nan=find_nan,
+        blocking=blocking,
         link=link,
         kernel_mode=kernels.mode,
     )

@@ -30,6 +30,7 @@ from ssdsl.model.memory.storage import is_plain
 def function_lines(function: Function, graph: Graph, names: tuple[str, ...]) -> Iterator[str]:
     """Yields the lines of a function; `names` are those of all functions."""
     yield header(function)
+    yield from map(_inside, ahead_lines(function))
     yield from map(_inside, given_lines(function, graph, names))
     for section in function.sections:
         yield from map(_inside, section_lines(section, graph, function.submesh.axes))
@@ -40,6 +41,17 @@ def header(function: Function) -> str:
     """The first line of a function."""
     where = f"{function.name} on {function.submesh}{time_text(function.time)}"
     return f"function {where} backward {function.backward.value} stage {function.stage}"
+
+
+def ahead_lines(function: Function) -> Iterator[str]:
+    """Yields a line for the order in which a function gathers weights, if some start ahead."""
+    orders = [("ahead", function.ahead.forward), ("backward", function.ahead.backward)]
+    if found := [f"{word} {', '.join(map(_group, order))}" for word, order in orders if order]:
+        yield "; ".join(found)
+
+
+def _group(flats: tuple[int, ...]) -> str:
+    return " + ".join(f"flat{n}" for n in flats)
 
 
 def given_lines(function: Function, graph: Graph, names: tuple[str, ...]) -> Iterator[str]:

@@ -91,7 +91,8 @@ def flat_lines(flat: FlatParam) -> Iterator[str]:
     """Yields the lines of a flat parameter: the shards of its state, the completion of its gradient, and its weights in
     order."""
     size = f"{dtype_text(flat.dtype)}[{flat.elements}]"
-    yield f"flat{flat.number} on {flat.submesh} : {size}{_sharded(flat.sharded)}{_completed(flat.completion)}"
+    about = f"{_sharded(flat.sharded)}{_ahead(flat)}{_completed(flat.completion)}"
+    yield f"flat{flat.number} on {flat.submesh} : {size}{about}"
     yield from (f"  {weight}" for weight in flat.weights)
 
 
@@ -105,6 +106,10 @@ def _sharded(sharded: StateAxes) -> str:
     pairs = zip(states, sharded.levels, strict=True)
     cut = [f"{state} over {names_text(axes)}" for (state, axes), further in pairs if further]
     return f" zero {', '.join(cut)}" if cut else ""
+
+
+def _ahead(flat: FlatParam) -> str:
+    return f", {flat.ahead} ahead" if flat.ahead else ""
 
 
 def _completed(completion: Completion) -> str:

@@ -67,7 +67,8 @@ class _Numbering:
         """A key for a flat parameter that a section gathers, with the numbers of its weights there."""
         flat = self.flats[number]
         read = tuple(inside.get(Name(weight)) for weight in flat.weights)
-        return read, flat.elements, flat.dtype, flat.sharded, flat.completion.in_backward, flat.submesh.axes
+        about = flat.elements, flat.dtype, flat.sharded, flat.completion.in_backward, flat.submesh.axes, flat.ahead
+        return read, about
 
     def _key(self, instr: Instr, numbers: Locals) -> Hashable:
         """A key for an instruction, with numbers in place of names."""

@@ -17,7 +17,7 @@ from ssdsl.lower.resized_errors import GradientsApart
 from ssdsl.lower.stages import Assembled, Formed, grown
 from ssdsl.model.dims.layers import layer_of, layer_paths
 from ssdsl.model.graph import ITEMSIZE
-from ssdsl.plan.plan import State
+from ssdsl.plan.plan import Plan, State
 from ssdsl.plan.plan import StateShard as StateShard
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
@@ -74,11 +74,11 @@ def flatten_params(lowering: Assembled) -> Formed:
 
     Of two layers on two devices, with `split model.weights by row into dp`:
 
-        + flat0 on gpus : f32[36] zero weights over (dp); gradient by reduce_scatter<dp> in backward
+        + flat0 on gpus : f32[36] zero weights over (dp), 1 ahead; gradient by reduce_scatter<dp> in backward
         +   layers.1.2.bias
         +   layers.1.2.weight
         ...
-        + flat3 on gpus : f32[40] zero weights over (dp); gradient by reduce_scatter<dp> in backward
+        + flat3 on gpus : f32[40] zero weights over (dp), 1 ahead; gradient by reduce_scatter<dp> in backward
 
     Raises PlanError: state that cannot be sharded as the plan says.
     """
@@ -116,7 +116,8 @@ def flatten_params(lowering: Assembled) -> Formed:
     for kind, copies, param in kinds:
         groups.setdefault(kind._replace(shares=shares[kind, copies]), []).append(param)
     buckets = [(kind, bucket) for kind, params in groups.items() for bucket in _buckets(kind, params)]
-    return grown(lowering, Formed, flats=tuple(_flat(n, kind, bucket) for n, (kind, bucket) in enumerate(buckets)))
+    flats = (_flat(lowering.plan, n, kind, bucket) for n, (kind, bucket) in enumerate(buckets))
+    return grown(lowering, Formed, flats=tuple(flats))
 
 
 def _readers(lowering: Assembled) -> dict[tuple[str, Submesh], tuple[_Reader, ...]]:
@@ -149,14 +150,15 @@ def _shares(lowering: Assembled, kinds: list[_Copied]) -> dict[tuple[_Kind, tupl
     }
 
 
-def _flat(number: int, kind: _Kind, params: list[Param]) -> FlatParam:
+def _flat(plan: Plan, number: int, kind: _Kind, params: list[Param]) -> FlatParam:
     ways = dict(kind.submesh.axes)
     used = sum(p.elements for p in params)
     parts = math.prod(ways[axis] for axis in (*kind.sharded.optimizer, *kind.shares))
     weights = tuple(p.weight for p in params)
     elements = -(-used // parts) * parts  # padded, so that all parts are of one size
     completion = completion_of(kind.partial, kind.sharded, elements, ways, kind.tied, kind.shares)
-    return FlatParam(number, kind.submesh, weights, kind.dtype, kind.sharded, completion, elements)
+    ahead = plan.gathered_ahead(weights) if kind.sharded.weights else 0
+    return FlatParam(number, kind.submesh, weights, kind.dtype, kind.sharded, completion, elements, ahead)
 
 
 def _completed(flat: FlatParam, params: tuple[Param, ...]) -> FlatParam:

@@ -4,6 +4,7 @@ received before they are read."""
 from collections.abc import Iterable, Sequence
 
 from ssdsl.lang import nodes
+from ssdsl.lang.formatter.spell import POST, spell
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.errors.values import places_of
@@ -11,8 +12,9 @@ from ssdsl.plan.eval.expressions import evaluate, whole_number
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.units import repeated_units
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.plan.plan import Mark
-from ssdsl.plan.values import GathersOf, Selection, Value
+from ssdsl.plan.plan import AHEAD, WEIGHTS_AHEAD, Mark, Prefetched, State
+from ssdsl.plan.statements.shard import weights_of
+from ssdsl.plan.values import GathersOf, Selection, StateOf, Value
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
@@ -137,12 +139,16 @@ MOST_AHEAD = 1024
 
 
 def prefetch(ctx: Context, s: nodes.PrefetchStatement) -> None:
-    """Notes the number for each operator. Raises PlanError for a number out of range, or one that contradicts an
-    earlier one."""
-    operators = ctx.model.ordered(whole_operators(ctx, evaluate(ctx, s.operators), s.operators, "prefetch"))
-    ahead = whole_number(ctx, s.ahead)
+    """Notes the number for each operator, or of `OPS.weights` for each weight. Raises PlanError for a number out of
+    range, or one that contradicts an earlier one."""
+    value, ahead = evaluate(ctx, s.operators), whole_number(ctx, s.ahead)
     if not 0 <= ahead <= MOST_AHEAD:
-        raise PlanError(NoSuchPrefetch(s.ahead.span, ahead, MOST_AHEAD))
+        default = WEIGHTS_AHEAD if isinstance(value, StateOf) else AHEAD
+        raise PlanError(NoSuchPrefetch(s.ahead.span, ahead, MOST_AHEAD, default))
+    if isinstance(value, StateOf):
+        _prefetch_weights(ctx, s, value, ahead)
+        return
+    operators = ctx.model.ordered(whole_operators(ctx, value, s.operators, "prefetch"))
     for op in operators:
         known = ctx.facts.of(op.name).ahead
         if known is not None and known.value != ahead:
@@ -150,17 +156,42 @@ def prefetch(ctx: Context, s: nodes.PrefetchStatement) -> None:
     _mark(ctx, (op.name for op in operators if ctx.facts.of(op.name).ahead is None), ahead=Mark(ahead, s.span))
 
 
+def _prefetch_weights(ctx: Context, s: nodes.PrefetchStatement, value: StateOf, ahead: int) -> None:
+    """Notes how far ahead weights are gathered. Raises PlanError for another state, or a number that contradicts an
+    earlier one."""
+    if value.state is not State.WEIGHTS:
+        named = s.operators.target if isinstance(s.operators, nodes.Attribute) else s.operators
+        raise PlanError(OnlyWeights(s.operators.span, value.state, spell(named, POST)))
+    weights = weights_of(ctx, s.operators, value)
+    for known in ctx.facts.prefetched:
+        if known.ahead != ahead and (both := known.weights & weights):
+            raise PlanError(PrefetchedTwice(s.ahead.span, min(both), known.ahead, ahead, first=known.span))
+    ctx.facts.prefetched.append(Prefetched(weights, ahead, s.span))
+
+
+class OnlyWeights(Traced):
+    """`prefetch OPS.weights by 1` gathers weights in parts ahead. Of gradients and the optimizer's state nothing is."""
+
+    code = "E0268"
+    title = "there is nothing to prefetch of {state}"
+    help = "write `{operators}.weights`"
+    state: State
+    operators: str
+
+
 class NoSuchPrefetch(Traced):
-    """`prefetch OPS by N` keeps N buffers beside the one that is read next, for each value that OPS receive.
+    """`prefetch OPS by N` keeps N buffers beside the one that is read next, for each value that OPS receive; `prefetch
+    OPS.weights by N` gathers weights in parts (ZeRO-3) for N modules ahead of the one that computes.
 
     With 0 a value is requested once the one before it has been read. Each further buffer takes memory of the device.
     """
 
     code = "E0265"
     title = "cannot prefetch {ahead} values"
-    help = "choose a number from 0 to {most}; the default is 2"
+    help = "choose a number from 0 to {most}; the default is {default}"
     ahead: int
     most: int
+    default: int
 
 
 class PrefetchedTwice(Conflict):

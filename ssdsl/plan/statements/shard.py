@@ -18,6 +18,16 @@ def shard(ctx: Context, s: nodes.SplitStatement, value: StateOf) -> None:
         raise PlanError(OnlyByRow(s.dim.span, value.state, s.dim.text))
     for cut in s.cuts:
         _check_axis(ctx, cut)
+    weights = weights_of(ctx, s.operators, value)
+    new = StateShard(value.state, weights, tuple(cut.name.text for cut in s.cuts), s.span)
+    for old in ctx.facts.shards:
+        if old.state is new.state and old.axes != new.axes and (both := old.weights & weights):
+            raise PlanError(ShardedTwice(s.span, new.state, min(both), first=old.span))
+    ctx.facts.shards.append(new)
+
+
+def weights_of(ctx: Context, at: nodes.Expr, value: StateOf) -> frozenset[str]:
+    """The weights that the operators read; `at` is the expression. Raises PlanError if there are none."""
     weights = frozenset(
         operand.value
         for op in ctx.model.ordered(value.operators)
@@ -25,12 +35,8 @@ def shard(ctx: Context, s: nodes.SplitStatement, value: StateOf) -> None:
         if ctx.model.graph.values[operand.value].origin is Origin.WEIGHT
     )
     if not weights:
-        raise PlanError(NothingSelected(s.operators.span))
-    new = StateShard(value.state, weights, tuple(cut.name.text for cut in s.cuts), s.span)
-    for old in ctx.facts.shards:
-        if old.state is new.state and old.axes != new.axes and (both := old.weights & weights):
-            raise PlanError(ShardedTwice(s.span, new.state, min(both), first=old.span))
-    ctx.facts.shards.append(new)
+        raise PlanError(NothingSelected(at.span))
+    return weights
 
 
 def _check_axis(ctx: Context, cut: nodes.Into) -> None:

@@ -81,7 +81,8 @@ class FlatEntry:
 
     `sharded` has the axes over which the weights are in parts between steps, those over which gradients are cut
     further, and those over which the optimizer's state is. `completion` has the steps in the backward of gathered
-    weights, after each backward, and after the last; each is an operation and the axes that it goes over.
+    weights, after each backward, and after the last; each is an operation and the axes that it goes over. Gathers of
+    weights start `ahead` gathers before the one that is awaited.
     """
 
     number: int
@@ -89,6 +90,7 @@ class FlatEntry:
     sharded: tuple[Axes, Axes, Axes]
     completion: tuple[Steps, Steps, Steps]
     plan: str
+    ahead: int = 0
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from typing import Any
 import torch
 
 from ..layout.mesh import RankMesh
+from .ahead import Ahead
 from .control import Control
 from .regather import Gathered, MemorySource
 from .tracer import Tracer
-from .transport import Merge, PendingWork, Rows, Transport
+from .transport import Merge, PendingWork, Rows, Transport, Works
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,10 @@ class Group:
         so."""
         world = self.world
         call = world.begin(kind, self, *payload)
-        work = getattr(world.transport, f"start_{kind}")(*args)
+        work: PendingWork = getattr(world.transport, f"start_{kind}")(*args)
+        if world.blocking:
+            work.wait()
+            work = Works(())
         world.call = None
         return Started(work, world, call)
 
@@ -140,6 +144,7 @@ class World:
     counts: dict[str, dict[str, int]] = field(default_factory=dict)  # calls and payload bytes by kind of communication
     waiting: list[Any] = field(default_factory=list)  # deferred gradients of weights (step/split_backward.py)
     gathered: Gathered = field(default_factory=Gathered)  # in the current forward
+    ahead: Ahead = field(default_factory=Ahead)  # weights and their gradients that are under way
     recomputing: int = 0  # how many recomputed forwards are running inside each other
     layer: str = ""  # the module whose function runs
     site: Any = None  # the program's place of the next collective, if known (step/provenance.py)
@@ -150,6 +155,7 @@ class World:
     mode: str = "default"  # in which torch compiles them
     compiling: str = ""  # which of them torch compiles now
     tracer: Tracer | None = None  # set in a step that is followed: a clock, or a search for NaN
+    blocking: bool = False  # whether each collective is awaited where it starts
     _joined: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)  # groups that all ranks have made
 
     @property

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 
+from ..ranks.transport import PendingWork, Works
 from ..ranks.world import Group
 
 
@@ -22,18 +23,23 @@ class CompletionStep:
     group: Group
 
     def __call__(self, flat: torch.Tensor) -> torch.Tensor:
+        result, work = self.start(flat)
+        work.wait()
+        return result
+
+    def start(self, flat: torch.Tensor) -> tuple[torch.Tensor, PendingWork]:
+        """The gradient after the step, which is there after the work's `wait`. Until then `flat` must not change."""
         match self.kind:
             case "all_reduce":
-                self.group.all_reduce(flat)
-                return flat
+                return flat, self.group.start_all_reduce(flat)
             case "reduce_scatter":
                 mine = flat.new_empty(flat.numel() // self.group.size)
-                self.group.reduce_scatter(mine, flat)
-                return mine
+                return mine, Works([self.group.start_reduce_scatter(mine, flat)], flat)
             case "all_gather":
-                return gathered(flat, self.group)
+                whole = flat.new_empty(flat.numel() * self.group.size)
+                return whole, Works([self.group.start_all_gather(whole, flat)], flat)
             case _:
-                return part_of(flat, self.group).clone()
+                return part_of(flat, self.group).clone(), Works(())
 
 
 def part_of(flat: torch.Tensor, group: Group) -> torch.Tensor:

@@ -15,6 +15,7 @@ cut over the two ranks of a node, [elements / 2], and the optimizer's state over
 """
 
 import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from typing import Any
 import torch
 
 from ..profile.operator_clock import TimedPlace
+from ..ranks.transport import PendingWork
 from ..ranks.world import Group
 from .completion import CompletionStep, GradientCompletion, Levels, gathered, part_of
 from .gradient_buckets import Bucket, Reduction
@@ -104,8 +106,8 @@ class FlatWeights:
     def gather(self) -> None:
         """Gathers the weights that other ranks updated, up to what this rank holds."""
 
-    def drop(self) -> None:
-        """Frees what was gathered for backward."""
+    def finish(self) -> None:
+        """The end of a step: awaits what is under way, and frees what was gathered for backward."""
 
     # -- what the optimizer steps on -----------------------------------------------------------------------------------
 
@@ -321,22 +323,31 @@ class ShardedWeights(Sharded):
     held: torch.nn.Parameter
 
     def __init__(
-        self, number: int, values: Tensors, tied: Tie | None, parts: int, levels: Levels, weights: Group
+        self, number: int, values: Tensors, tied: Tie | None, parts: int, levels: Levels, weights: Group, ahead: int
     ) -> None:
         super().__init__(number, values, tied, parts, levels)
-        self.group = weights
+        self.group, self.ahead = weights, ahead
         whole = self.concatenated(next(iter(values.values())), values.values())
         self.held = torch.nn.Parameter(part_of(whole, weights).clone())
         self.shard = torch.nn.Parameter(self._shard_of(self.held.detach())) if levels.updated else self.held
         self._again: torch.Tensor | None = None
+        self._coming: deque[tuple[torch.Tensor, PendingWork]] = deque()  # gathers that nobody has awaited yet
+        self._scattering: tuple[torch.Tensor, PendingWork] | None = None  # this rank's part of the last gradients
 
     def _left(self) -> torch.Tensor:
+        self.take_scattered()
         if self.held.grad is None:
             self.held.grad = torch.zeros_like(self.held)
         return self.held.grad
 
     def _drop_left(self) -> None:
         self.held.grad = None
+
+    def drop_gradients(self) -> None:
+        """Forgets what is under way, too."""
+        super().drop_gradients()
+        self._coming.clear()
+        self._scattering = None
 
     def weights(self) -> dict[str, torch.Tensor]:
         """All weights, gathered; backward reduces their gradients to the shard's."""
@@ -363,21 +374,55 @@ class ShardedWeights(Sharded):
         """Frees what `made_again` keeps."""
         self._again = None
 
+    def finish(self) -> None:
+        """Awaits the last gradients, too."""
+        self.take_scattered()
+        self.drop()
+
     def timed(self, what: str) -> AbstractContextManager[Any]:
         """A context whose time counts for this flat parameter, not for the operator that reads it."""
         tracer = self.group.world.tracer
         return tracer.aside(TimedPlace(what, self.number)) if tracer is not None else nullcontext()
 
-    def _gathered(self) -> torch.Tensor:
-        """All weights [elements], gathered from what the ranks hold."""
+    # -- what is under way ---------------------------------------------------------------------------------------------
+
+    def start_gather(self) -> None:
+        """Starts to gather the weights for their next reader."""
+        part = self.held.detach()
+        whole = part.new_empty(part.numel() * self.group.size)
         with self.noted(self.group):
-            return gathered(self.held.detach(), self.group)
+            self._coming.append((whole, self.group.start_all_gather(whole, part)))
+
+    def _gathered(self) -> torch.Tensor:
+        """All weights [elements], gathered from what the ranks hold: now, if no gather has started ahead."""
+        if not self._coming:
+            self.start_gather()
+        whole, work = self._coming.popleft()
+        work.wait()
+        self.group.world.ahead.awaited(self)
+        return whole
+
+    def scatter(self, gradients: Iterable[torch.Tensor | None]) -> None:
+        """Starts to reduce the weights' gradients to this rank's part of them, [elements / ranks]."""
+        self.group.world.ahead.scatters(self)
+        *before, last = self.completion.in_backward
+        whole = self.run(before, self.concatenated(self.held, gradients))
+        with self.noted(last.group):
+            self._scattering = last.start(whole)
+
+    def take_scattered(self) -> None:
+        """Awaits the reduction that is under way, and adds what it gives to the gradients before."""
+        if self._scattering is not None:
+            (mine, work), self._scattering = self._scattering, None
+            work.wait()
+            self.held.grad = mine if self.held.grad is None else self.held.grad.add_(mine)
 
 
 class _Gather(torch.autograd.Function):
     """The weights of a flat parameter, gathered from what ranks hold; backward reduces their gradients to that.
 
-    [elements / ranks] -> each weight in its shape. `gathered` [elements] is an argument so that it can be freed.
+    [elements / ranks] -> each weight in its shape. `gathered` [elements] is an argument so that it can be freed. The
+    gradients of `held` are added to it when they arrive.
     """
 
     @staticmethod
@@ -386,19 +431,21 @@ class _Gather(torch.autograd.Function):
         return tuple(flat.views(gathered).values())
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor, None, None]:
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[None, None, None]:
         flat: ShardedWeights = ctx.flat
         with flat.timed("scatter"):
             flat.drop()  # what reads the weights has run
-            whole = flat.concatenated(flat.held, gradients)
-            return flat.run(flat.completion.in_backward, whole), None, None
+            flat.scatter(gradients)
+        return None, None, None
 
 
-def make_flat_param(number: int, values: Tensors, levels: Levels, tied: Tie | None, parts: int) -> FlatWeights:
+def make_flat_param(
+    number: int, values: Tensors, levels: Levels, tied: Tie | None, parts: int, ahead: int
+) -> FlatWeights:
     """The flat parameter of these weights, with their state sharded over the groups of the levels. `parts` is the
-    number of equal parts into which its completion cuts it."""
+    number of equal parts into which its completion cuts it; weights are gathered `ahead` of their readers."""
     if not levels.groups:
         return Replicated(number, values, tied, parts)
     if levels.weights is None:
         return ShardedState(number, values, tied, parts, levels)
-    return ShardedWeights(number, values, tied, parts, levels, levels.weights)
+    return ShardedWeights(number, values, tied, parts, levels, levels.weights, ahead)

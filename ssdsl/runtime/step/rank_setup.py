@@ -147,7 +147,7 @@ def weights_of(
         tie = ties[flat.weights[0].name] if any(kind == "sum_tied" for kind, _ in steps) else None
         cuts = [axes for kind, axes in steps if kind in ("narrow", "reduce_scatter")]
         parts = math.prod(world.groups[role.mesh, axes].size for axes in cuts)  # into which the gradient is cut
-        flats.append(make_flat_param(flat.number, values, levels, tie, parts))
+        flats.append(make_flat_param(flat.number, values, levels, tie, parts, flat.ahead))
     others = {p.name: part(p).clone() for p in pieces_of(role.others, role, world)}
     return Weights(flats, others, world)
 

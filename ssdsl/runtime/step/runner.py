@@ -36,7 +36,8 @@ class Block:
     """A function of inputs, prepared values, weights and time indices, with what it needs to run.
 
     `loss` is the index of the output that is the loss. `backward` is none, whole, halves, or dgrad (no weights).
-    `again`: some of its values are gathered, or computed, again in backward.
+    `again`: some of its values are gathered, or computed, again in backward. `gathers` are the flat parameters that
+    each of its modules gathers (ZeRO-3), `gathers_again` those that backward does, in order, so that some start ahead.
     """
 
     run: Callable[..., tuple[torch.Tensor, ...]]
@@ -48,6 +49,8 @@ class Block:
     loss: int | None = None
     backward: str = "whole"
     again: bool = False
+    gathers: tuple[tuple[int, ...], ...] = ()
+    gathers_again: tuple[tuple[int, ...], ...] = ()
 
 
 def block(*form: Any, **options: Any) -> Callable[[Callable[..., tuple[torch.Tensor, ...]]], Block]:
@@ -82,7 +85,7 @@ class Runner:
             flat.drop_gradients()
         run(self)
         for flat in self.weights.flats:
-            flat.drop()  # an update changes the weights
+            flat.finish()  # an update changes the weights
         self.parts = [(output, list(output.parts(self.values))) for output in self.outputs]
         self.doing = None
         self.mover.finish()
@@ -124,7 +127,8 @@ class Runner:
             learns = block.backward != "none"
             inputs = [self._read(i, at, learns) for i in block.inputs]
             prepared = [self.prepared[name] for name in block.prepared]
-            with torch.set_grad_enabled(learns), self.weights.saving(again=block.again):
+            ahead = self.weights.ahead(block.gathers)
+            with torch.set_grad_enabled(learns), self.weights.saving(again=block.again), ahead:
                 outputs = block.run(*inputs, *prepared, self.weights, *part)
             for output, value in zip(block.outputs, outputs, strict=True):
                 if output.read:
@@ -192,7 +196,8 @@ class Runner:
         if block.backward == "whole":
             if self.world.tracer is not None:
                 self.world.tracer.follow(roots)
-            torch.autograd.backward(roots, gradients)
+            with self.weights.ahead(block.gathers_again):
+                torch.autograd.backward(roots, gradients)
         else:
             leaves = [leaf for i in inputs for leaf in ((i,) if isinstance(i, torch.Tensor) else i)]
             first_half(roots, gradients, [leaf for leaf in leaves if leaf.requires_grad])

@@ -1,7 +1,7 @@
 """The weights and buffers of a rank, as the functions of a role read them."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,6 +112,13 @@ class Weights:
     def under(self, layer: str = "") -> WeightsView:
         """The weights of a module, by the rest of their names; `trunk#1` is its second call."""
         return WeightsView(self, re.sub(r"#\d+", "", layer), layer)
+
+    def ahead(self, gathers: Sequence[Sequence[int]]) -> AbstractContextManager[None]:
+        """A context for a task whose modules gather these flat parameters, in this order: some start ahead (ZeRO-3)."""
+        if not gathers:
+            return nullcontext()
+        groups = ([self._numbered[number] for number in group] for group in gathers)
+        return self.world.ahead.of_task([[f for f in group if isinstance(f, ShardedWeights)] for group in groups])
 
     def saving(self, *, again: bool = False) -> AbstractContextManager[Any]:
         """A context for forward: autograd keeps no gathered weight (ZeRO-3) but gathers it again in backward; with

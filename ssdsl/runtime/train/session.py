@@ -37,6 +37,7 @@ def begin(
     seed: int,
     timeout: float,
     mode: str = "default",
+    blocking: bool = False,
 ) -> Engine:
     """The engine of this rank; `programs` is called once all ranks have joined. Called by all ranks alike.
 
@@ -44,7 +45,7 @@ def begin(
     """
     is_first = not dist.is_initialized()
     on, attempt = join_ranks(device, backend, timeout + LATER_S)
-    world = World(transport(on, timeout + LATER_S), mode=mode)
+    world = World(transport(on, timeout + LATER_S), mode=mode, blocking=blocking)
     session = _Session(dist.get_rank(), owns_group=is_first)
     if "MASTER_ADDR" in os.environ and dist.get_world_size() > 1:
         session.start_watchdog(attempt, timeout)

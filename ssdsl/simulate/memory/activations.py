@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import compress
 
 from ssdsl.analyse.collectives import is_reduced
-from ssdsl.analyse.program_index import ProgramIndex, flat_bytes
+from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.analyse.tape import Sizes, Tape, kept, made_again, peak_bytes
 from ssdsl.ir.function import Backward, Function, FunctionInput
 from ssdsl.ir.layout import Submesh
@@ -20,6 +20,7 @@ from ssdsl.ir.program import At
 from ssdsl.ir.value import Coordinate, Name, Time
 from ssdsl.record import Record
 from ssdsl.simulate.memory.backward import BucketOf, WeightGradients, backward_tape
+from ssdsl.simulate.memory.gathered import backward_touches, forward_bytes
 from ssdsl.simulate.memory.storages import Storages
 from ssdsl.simulate.price.fusion import Fusion
 
@@ -36,7 +37,8 @@ class KeptBytes(Record):
     While a backward runs, the gradients that it makes grow and the kept bytes shrink. `first_bytes` is the most that
     both together exceed `size_bytes` in the first backward of a step, which also makes the gradients of weights;
     `later_bytes` in the others. `learned_bytes` are the bytes of gradients of weights. `gathered_bytes` is the most
-    that one section gathers of weights (ZeRO-3).
+    that it gathers of weights (ZeRO-3), in forward or in half of a backward; those of a whole backward are in its
+    bytes.
     """
 
     size_bytes: int
@@ -200,7 +202,9 @@ class _Task:
         read = {r for op in self.function.operators() for r in op.reads}
         inputs = [i.var.name for i in self.function.inputs if i.var.name in read]
         entering = [self._kept(section.entering() if section.recompute else ()) for section in self.function.sections]
-        return backward_tape(self.storages, entering, self._kept(inputs), self.weights)
+        is_whole = self.function.backward is Backward.WHOLE
+        gathered = backward_touches(self.facts, self.function) if is_whole else []
+        return backward_tape(self.storages, entering, self._kept(inputs), self.weights, gathered)
 
     def _kept(self, names: Iterable[Name]) -> Sizes:
         """The storages of values that no other function keeps."""
@@ -224,10 +228,5 @@ class _Task:
             peak_bytes(touches, sizes),
             peak_bytes(touches, {**sizes, **self.tape.lasting}),
             self.weights.stay_bytes,
-            self._gathered(),
+            forward_bytes(self.facts, self.function),
         )
-
-    def _gathered(self) -> int:
-        """The bytes of weights that ZeRO-3 gathers for a section; the most of all sections."""
-        flats = self.facts.program.flats
-        return max((sum(flat_bytes(flats[n]) for n in s.gathers) for s in self.function.sections), default=0)

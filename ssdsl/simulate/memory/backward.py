@@ -4,7 +4,7 @@ A recomputed section runs again before the backward of its last kernel, or of th
 it makes again. A value that is gathered again is there from the backward of its last reader to that of its first.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, chain
@@ -75,10 +75,16 @@ class WeightGradients(Record):
         return sum(self.stays.values()) + sum(b.size_bytes for b in dict.fromkeys(self.buckets.values()))
 
 
-def backward_tape(storages: Storages, entering: Sequence[Sizes], inputs: Sizes, weights: WeightGradients) -> Tape:
+def backward_tape(
+    storages: Storages,
+    entering: Sequence[Sizes],
+    inputs: Sizes,
+    weights: WeightGradients,
+    gathered: Sequence[Touch] = (),
+) -> Tape:
     """The tape of a function's backward. `entering` are, for each section, the storages that it reads from outside if
-    it is recomputed; `inputs` those of the function's inputs."""
-    return _Writer(storages, entering, weights).tape(inputs)
+    it is recomputed; `inputs` those of the function's inputs; `gathered` the touches of weights that it gathers."""
+    return _Writer(storages, entering, weights).tape(inputs, deque(gathered))
 
 
 class _Writer:
@@ -105,10 +111,12 @@ class _Writer:
         self._there(entering)
         self.moves = self._moves()
 
-    def tape(self, inputs: Sizes) -> Tape:
+    def tape(self, inputs: Sizes, gathered: deque[Touch]) -> Tape:
         """Goes from the last kernel to the first."""
         for number, kernel in reversed(list(enumerate(self.kernels))):
             self.at = kernel.at
+            while gathered and (gathered[0].at, gathered[0].kind is TouchKind.GATHER) > (kernel.at, False):
+                self.touches.append(gathered.popleft())
             self.touches += self.before[number]
             if not self.sections[kernel.at.section].recompute:
                 self.touches += _sized(self.at, TouchKind.READ, kernel.saved)
@@ -117,10 +125,12 @@ class _Writer:
             self.touches += self.after[number]
             if learned:
                 self._weights(number, learned)
+            while gathered and gathered[0].at >= kernel.at:
+                self.touches.append(gathered.popleft())
             self._scatter(number)
             for conversion in self.moves[number]:
                 self._convert(conversion)
-        self.touches += self.before[-1]  # of sections in front without kernels
+        self.touches += [*self.before[-1], *gathered]  # of sections in front without kernels
         self.touches += _sized(self.at, TouchKind.READ, inputs)
         return Tape(tuple(self.touches), tuple(self._for_weights()), self.lasting)
 
@@ -209,7 +219,7 @@ class _Writer:
 
     def _scatter(self, number: int) -> None:
         """The gradients of weights that a section has gathered are reduced to this device's parts, at the end of its
-        backward. They are concatenated where the gathered weights were, which are counted apart."""
+        backward."""
         for weight in self.scatters.get(number, ()):
             self._make(self._stays(weight, str(number)))
         self._drop([f"whole gradient of {weight}" for weight in self.scatters.get(number, ())])

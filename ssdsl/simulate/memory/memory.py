@@ -197,7 +197,7 @@ class _Liveness:
         function, at, freed = self.program.functions[task.function], task.at, self.freed
         kept, out = self.activations.of(function, at), function.outputs
         lent = {slot: size for number, size in kept.lent if (slot := (out[number].slot, at)) in freed}
-        scratch = kept.gathered_bytes
+        scratch = kept.gathered_bytes if task.phase is not Phase.BACKWARD else 0
         for journey in self.awaited:
             self._change(start, -_sent_bytes(journey), "transfers")
         self.awaited.clear()

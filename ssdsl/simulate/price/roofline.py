@@ -9,11 +9,11 @@ of a function one after another.
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.analyse.collectives import SizedCollective, TaskCollective, of_action, of_section, of_task
+from ssdsl.analyse.collectives import OfGather, SizedCollective, TaskCollective, of_action, of_section, of_task
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Device
@@ -21,12 +21,15 @@ from ssdsl.ir.function import Function, OpPart
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Action, Compute, Free, OnFlat, Role, Start, Update, Wait, WaitReduce
+from ssdsl.ir.uses import InstrPlace
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
 from ssdsl.simulate.price.costs import FREE, Cost, total
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.launch_time import LaunchTime
 from ssdsl.simulate.price.network import Network
+from ssdsl.simulate.price.overlap import overlapped
+from ssdsl.simulate.price.travelling import Travelling, Work
 
 
 @dataclass(slots=True)
@@ -80,6 +83,15 @@ class Computing:
             for launch in self.fusion.launches(function)[number]:
                 self._add(times, LaunchTime(self.facts, function, launch, device), section.recompute)
         return self._of_kind[key]
+
+    def of_launches(self, function: Function, device: Device) -> Iterator[tuple[InstrPlace, ComputeTimes]]:
+        """Yields the times of each kernel of a function, with the place of its last operator."""
+        for number, section in enumerate(function.sections):
+            places = {i.operator: n for n, i in enumerate(section.body) if isinstance(i, OpPart)}
+            for launch in self.fusion.launches(function)[number]:
+                times = ComputeTimes()
+                self._add(times, LaunchTime(self.facts, function, launch, device), section.recompute)
+                yield InstrPlace(number, max(places[op.operator] for op in launch.ops)), times
 
     def of_one(self, function: Function, op: OpPart, device: Device) -> ComputeTimes:
         """The times of the one kernel that an operator is in."""
@@ -159,37 +171,56 @@ class Roofline:
         return times.forward + talks(Phase.FORWARD), back + talks(*function.phases[1:])
 
     def _compute(self, function: Function, phase: Phase, role: Role) -> Cost:
-        """The cost of a task: the time that it computes, and that of its collectives which no operator hides."""
+        """The cost of a task: the time that it computes, and that of its collectives which no computing hides."""
         slowest, key = self._slowest(function, phase, role), (function.number, phase)
         if key not in self.communication:
-            self.communication[key] = total(cost for _, cost in self._groups(function, phase, slowest))
+            self.communication[key] = total(cost for _, cost in self._collectives(function, phase, slowest))
         return total((Cost(self.computing.times(function, slowest).of(phase)), self.communication[key]))
 
     def exposed(self, function: Function, phase: Phase, role: Role) -> Iterator[tuple[TaskCollective, float]]:
-        """Yields the collectives of a task with the seconds of each that no operator hides."""
-        for found, cost in self._groups(function, phase, self._slowest(function, phase, role)):
-            share = cost.communication_s / ((cost.communication_s + cost.hidden_s) or 1.0)
-            for c in found:
-                yield c, share * self.network.collective(c.call, function.submesh).communication_s
+        """Yields the collectives of a task with the seconds of each that no computing hides."""
+        for found, cost in self._collectives(function, phase, self._slowest(function, phase, role)):
+            yield found, cost.communication_s
 
     def _slowest(self, function: Function, phase: Phase, role: Role) -> Device:
         return max(self.devices[role.name], key=lambda d: self.computing.times(function, d).of(phase))
 
-    def _groups(self, function: Function, phase: Phase, device: Device) -> Iterator[tuple[list[TaskCollective], Cost]]:
-        """Yields a function's collectives in groups that overlap with the same operator, each with its cost; the time
-        that the operator hides is `hidden_s`, and that by which they make it slower is `compute_s`."""
+    def _collectives(self, function: Function, phase: Phase, device: Device) -> Iterator[tuple[TaskCollective, Cost]]:
+        """Yields a task's collectives, each with its cost; what is hidden of its time is `hidden_s`."""
+        beside = self.cluster.hides_collectives and phase in (Phase.FORWARD, Phase.BACKWARD)
+        blocking: list[Work] = []
+        for found, cost in self._blocking(function, phase, device):
+            if not (beside and isinstance(found.origin, OfGather)):
+                if isinstance(found.origin, InstrPlace):
+                    blocking.append((found.origin, cost.communication_s))
+                yield found, cost
+        if beside and any(section.gathers for section in function.sections):
+            yield from self._beside(function, phase, device, blocking)
+
+    def _blocking(self, function: Function, phase: Phase, device: Device) -> Iterator[tuple[TaskCollective, Cost]]:
+        """Yields the collectives as if the device waited for each but for those that a product hides: of each group
+        that overlaps with the same one, the longer of both times counts."""
         every = of_task(self.facts, function, phase)
         for overlaps, group in itertools.groupby(every, key=lambda c: c.call.overlaps):
-            found = [*group]
-            cost, beside = total(self.network.collective(c.call, function.submesh) for c in found), 0.0
-            if overlaps is not None:
+            found = [(c, self.network.collective(c.call, function.submesh)) for c in group]
+            together, share = sum(cost.communication_s for _, cost in found), 1.0
+            if overlaps is not None and together:
                 op, in_phase = overlaps
                 beside = self.computing.of_one(function, op, device).of(in_phase or phase)
-            # hidden as a group: operator and collectives run at the same time, and the longer one counts
-            hidden = min(cost.communication_s, beside * (1 + device.contention))
-            exposed = cost.communication_s - hidden
-            slower = hidden - hidden / (1 + device.contention)
-            yield found, replace(cost, compute_s=slower, communication_s=exposed, hidden_s=hidden)
+                share = max(0.0, together - beside * (1 + device.contention)) / together
+            yield from ((c, _exposing(cost, share * cost.communication_s, device)) for c, cost in found)
+
+    def _beside(
+        self, function: Function, phase: Phase, device: Device, blocking: Sequence[Work]
+    ) -> Iterator[tuple[TaskCollective, Cost]]:
+        """Yields the collectives of weights in parts (ZeRO-3), which run beside computing, and beside other collectives
+        that are `blocking`."""
+        travelling = Travelling(self.facts, function, phase)
+        costs = [self.network.collective(c.call, function.submesh) for c in travelling.collectives]
+        work = [(at, times.of(phase)) for at, times in self.computing.of_launches(function, device)]
+        exposed = overlapped(travelling.events([*work, *blocking], [cost.communication_s for cost in costs])).exposed
+        for number, (found, cost) in enumerate(zip(travelling.collectives, costs, strict=True)):
+            yield found, _exposing(cost, exposed[number], device)
 
     def _update(self, role: Role) -> Cost:
         """The cost of the optimizer's step: a pass over the weights and their state."""
@@ -203,3 +234,15 @@ class Roofline:
         size = flat.elements_over(flat.sharded.optimizer) * self.facts.state.gradient_bytes(flat.dtype)
         ranks = tuple(sorted(s.ranks()[0] for s in flat.completion.tied))  # the first devices stand for the others
         return self.network.among(SizedCollective("all_reduce", (), size), ranks)
+
+
+def _exposing(cost: Cost, exposed_s: float, device: Device) -> Cost:
+    """The cost of communication for which a device waits for so many seconds; the rest is hidden, and makes the
+    computing beside it slower."""
+    hidden = max(0.0, cost.communication_s - exposed_s)
+    return replace(cost, compute_s=_slower(hidden, device), communication_s=exposed_s, hidden_s=hidden)
+
+
+def _slower(beside_s: float, device: Device) -> float:
+    """The seconds by which computing takes longer beside so many seconds of communication."""
+    return beside_s - beside_s / (1 + device.contention)

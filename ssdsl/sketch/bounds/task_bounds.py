@@ -113,8 +113,8 @@ class Unordered:
         gradients that it makes, and the weights that it gathers. In the first backward of a step, which also makes the
         gradients of weights, and in a later one."""
         kept = self.prices.activations.of(function)
-        first, later = kept.first_bytes, kept.later_bytes
-        return first + kept.gathered_bytes, later + kept.gathered_bytes
+        gathered = kept.gathered_bytes if function.backward is not Backward.WHOLE else 0
+        return kept.first_bytes + gathered, kept.later_bytes + gathered
 
     def state_bytes(self, role: int, learned: Mapping[str, float] = MappingProxyType({})) -> int:
         """The bytes of weights and optimizer state of a device, and of the gradients of the weights that are

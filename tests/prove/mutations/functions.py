@@ -8,6 +8,7 @@ from ssdsl.ir.comm import AllGather, AllReduce, Transfer
 from ssdsl.ir.function import (
     Backward,
     Function,
+    GathersAhead,
     Merge,
     Prologue,
 )
@@ -115,6 +116,19 @@ def gather_of_weights_dropped(program: Program) -> Found:
             for k in range(len(section.gathers)):
                 changed = replace(section, gathers=put(section.gathers, k))
                 yield f"{name} {section.layer}", become(replace(function, sections=put(function.sections, s, changed)))
+
+
+@mutation
+def gathered_ahead_for_nobody(program: Program) -> Found:
+    """Forward gathers ahead in another order, or backward what it does not read then."""
+    for name, function, become in parts_in(program):
+        forward, backward = function.ahead.forward, function.ahead.backward
+        for k in range(len(forward) - 1):
+            swapped = (*forward[:k], forward[k + 1], forward[k], *forward[k + 2 :])
+            yield f"{name} forward {k}", become(replace(function, ahead=GathersAhead(swapped, backward)))
+        for k, group in enumerate(backward):
+            twice = (*backward[:k], group * 8, *backward[k + 1 :])
+            yield f"{name} backward {k}", become(replace(function, ahead=GathersAhead(forward, twice)))
 
 
 @mutation

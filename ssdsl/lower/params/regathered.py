@@ -8,7 +8,9 @@ was copied is kept like any value. A recomputed section gathers for itself, as i
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
 from ssdsl.ir.comm import Narrow, Step
 from ssdsl.ir.function import Conversion, Function, Instr, OpPart, reads_of, results_of
@@ -23,11 +25,35 @@ from ssdsl.record import Record
 Gather = tuple[int, int]  # the number of the section that gathers, and of the flat parameter
 
 
-class Regathered(Record):
-    """The gathers of a function that its backward repeats, with how often, and the gathers that get a gradient."""
+class GatherStep(NamedTuple):
+    """A step of a task when it comes to an instruction: it gathers, or, behind the backward of the instruction, it
+    `reduces` the gradient of what was gathered, and no longer needs it."""
 
-    again: Mapping[Gather, int]
-    learning: frozenset[Gather]
+    at: InstrPlace
+    gather: Gather
+    reduces: bool = False
+
+
+class Regathered(Record, dict=True):
+    """The gathers that a function's backward repeats, and the reductions of gradients of what was gathered, in
+    order."""
+
+    steps: tuple[GatherStep, ...]
+
+    @cached_property
+    def order(self) -> tuple[Gather, ...]:
+        """The gathers that backward repeats, in order."""
+        return tuple(step.gather for step in self.steps if not step.reduces)
+
+    @cached_property
+    def again(self) -> Mapping[Gather, int]:
+        """How often backward repeats each gather."""
+        return Counter(self.order)
+
+    @cached_property
+    def learning(self) -> frozenset[Gather]:
+        """The gathers that get a gradient."""
+        return frozenset(step.gather for step in self.steps if step.reduces)
 
 
 class _Memory(Record):
@@ -40,7 +66,7 @@ class _Memory(Record):
 def regathered(function: Function, flats: Sequence[FlatParam], graph: Graph) -> Regathered:
     """Follows gathered memory through a function's forward, then goes through its backward, in reverse order."""
     walk = _Walk(function, flats, graph)
-    return Regathered(walk.backward(), frozenset(walk.first))
+    return Regathered(tuple(walk.backward()))
 
 
 class _Walk:
@@ -71,22 +97,29 @@ class _Walk:
                 self.first.setdefault(self.here[at.section][self.weights[name]], at)
         self.memory.update((name, memory) for name, memory in self._views(instr, at.section) if memory is not None)
 
-    def backward(self) -> Counter[Gather]:
-        """The number of times that backward repeats each gather."""
-        again = (here for here, s in zip(self.here, self.function.sections, strict=True) if s.recompute)
-        found = Counter(gather for here in again for gather in here.values())
+    def backward(self) -> Iterator[GatherStep]:
+        """Yields the steps of backward in order. A recomputed section runs again, with all its gathers, when backward
+        comes to its last instruction."""
         reads: dict[InstrPlace, list[Gather]] = {}
+        remade = {
+            InstrPlace(number, len(section.body)): self.here[number].values()
+            for number, section in enumerate(self.function.sections)
+            if section.recompute
+        }
         for at, name in self.function.kept():
             is_inside = name in self.weights and self.function.sections[at.section].recompute  # it gathers for itself
             if not is_inside and (memory := self._behind(name, at.section)) is not None:
                 reads.setdefault(at, []).append(memory.gather)
         there: set[int] = set()
-        for at in sorted({*reads, *self.first.values()}, reverse=True):
+        for at in sorted({*remade, *reads, *self.first.values()}, reverse=True):
+            yield from (GatherStep(at, gather) for gather in remade.get(at, ()))
             for gather in reads.get(at, ()):
-                found[gather] += gather[1] not in there
+                if gather[1] not in there:
+                    yield GatherStep(at, gather)
                 there.add(gather[1])
-            there -= {flat for (_, flat), first in self.first.items() if first == at}
-        return found
+            for gather in (gather for gather, first in self.first.items() if first == at):
+                there.discard(gather[1])
+                yield GatherStep(at, gather, reduces=True)
 
     def _behind(self, name: Name, section: int) -> _Memory | None:
         """The gathered memory that a value is a view of, if read in this section; None if there is none."""

@@ -1,0 +1,71 @@
+"""The memory of weights in parts (ZeRO-3) while a task runs: those that a section reads, those that are gathered ahead,
+and in backward the gradients that are being reduced.
+
+What goes in backward is a gradient of the same size from then on, until the next one is reduced.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from ssdsl.analyse.program_index import ProgramIndex, flat_bytes
+from ssdsl.analyse.tape import Touch, TouchKind, peak_bytes
+from ssdsl.ir.function import Function
+from ssdsl.ir.uses import InstrPlace
+from ssdsl.lower.params.regathered import GatherStep
+
+REDUCED = "gradients that are being reduced"
+
+
+def forward_bytes(facts: ProgramIndex, function: Function) -> int:
+    """The most bytes of gathered weights at a time while forward runs."""
+    return peak_bytes(_touches(facts, _forward(function), function.ahead.forward), {})
+
+
+def backward_touches(facts: ProgramIndex, function: Function) -> list[Touch]:
+    """The touches of gathered weights in a whole backward, in order."""
+    return [*_touches(facts, _backward(facts, function), function.ahead.backward)]
+
+
+def _forward(function: Function) -> Iterator[GatherStep | Touch]:
+    """Yields the gathers of sections, and what they free. Sections without a layer share theirs until the function
+    ends."""
+    for number, section in enumerate(function.sections):
+        at = InstrPlace(number, 0)
+        yield from (GatherStep(at, (number, flat)) for flat in section.gathers)
+        if section.layer or section.recompute:
+            yield from (Touch(at, _weights(flat), TouchKind.DROP) for flat in section.gathers)
+
+
+def _backward(facts: ProgramIndex, function: Function) -> Iterator[GatherStep | Touch]:
+    for step in facts.regathered(function).steps:
+        if not step.reduces:
+            yield step
+            continue
+        flat = step.gather[1]
+        yield from (Touch(step.at, storage, TouchKind.DROP) for storage in (_weights(flat), REDUCED))
+        yield Touch(step.at, REDUCED, TouchKind.MAKE, flat_bytes(facts.program.flats[flat]))
+
+
+def _touches(
+    facts: ProgramIndex, steps: Iterable[GatherStep | Touch], groups: Sequence[Sequence[int]]
+) -> Iterator[Touch]:
+    """Yields touches, with each gather where it starts; `groups` are the gathers of each section, if some start ahead
+    of their reader."""
+    flats = facts.program.flats
+    coming = [(group, flat) for group, those in enumerate(groups) for flat in those]
+    awaited = begun = 0
+    for step in steps:
+        if isinstance(step, Touch):
+            yield step
+            continue
+        starts = [step.gather[1]]
+        if coming:
+            (reached, _), starts = coming[awaited], []
+            while begun < len(coming) and coming[begun][0] - flats[coming[begun][1]].ahead <= reached:
+                starts.append(coming[begun][1])
+                begun += 1
+        awaited += 1
+        yield from (Touch(step.at, _weights(flat), TouchKind.GATHER, flat_bytes(flats[flat])) for flat in starts)
+
+
+def _weights(flat: int) -> str:
+    return f"weights of flat{flat}"
