@@ -125,6 +125,11 @@ class Cluster:
             return rank
         return rank % math.lcm(*(level.size for level in self.groups[0].levels if level.size < self.size))
 
+    @property
+    def overlaps_collectives(self) -> bool:
+        """Whether devices compute while a collective that they have started goes on. Ranks that share cores do not."""
+        return self.overlap.gradients and not self.shares_cores
+
     def sharing(self, world: int) -> float:
         """The number of ranks that share a device when `world` ranks run: its rates and its memory are divided by
         it."""

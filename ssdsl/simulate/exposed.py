@@ -152,9 +152,12 @@ def _waits_s(x: Interval) -> float:
 def _of_reduction(program: Program, action: Action, cluster: Cluster) -> Why:
     """The reason why a reduction hides behind no task: on this cluster none does, or the program waits for it."""
     assert isinstance(action, REDUCING)
-    overlaps = cluster.overlap.gradients and not cluster.shares_cores
     is_background = program.flats[action.flat].completion.is_background
-    return Why.CLUSTER if is_background and not overlaps and isinstance(action, StartReduce) else Why.HERE
+    return (
+        Why.CLUSTER
+        if is_background and not cluster.overlaps_collectives and isinstance(action, StartReduce)
+        else Why.HERE
+    )
 
 
 def _of_stall(stall: Stall) -> Iterator[ExposedTime]:

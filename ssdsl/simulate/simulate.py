@@ -75,12 +75,13 @@ def simulate(
 def simulated(program: Program, cluster: Cluster, prices: Prices, costs: Costs | None = None) -> SimulatedStep:
     """The step without a report. Programs that differ only in the places of statements have the same step."""
     program = replace(program, roles=roles_of_devices(program))
-    hidden = cluster.overlap.gradients and not cluster.shares_cores
     kinds = [cluster.devices(tuple(role.submesh.ranks())) for role in program.roles]
     # times that were measured in a step include what communication beside them costs
     contention = None if costs else [max(device.contention for device in devices) for devices in kinds]
     costs = costs or prices.costs
-    trace = run(program, costs, overlaps=hidden, blocks=not cluster.overlap.sends, contention=contention)
+    trace = run(
+        program, costs, overlaps=cluster.overlaps_collectives, blocks=not cluster.overlap.sends, contention=contention
+    )
     if costs.cores is not None and program.plan.devices > costs.cores:
         trace = on_cores(trace, [role.submesh.size for role in program.roles], costs.cores)
     capacity: list[int | None] = [capacity_bytes(program, role, cluster) for role in program.roles]

@@ -17,16 +17,19 @@ from ssdsl.analyse.collectives import SizedCollective, TaskCollective, of_action
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Device
-from ssdsl.ir.function import Function, OpPart
+from ssdsl.ir.function import Function, OpPart, Section
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Action, Compute, Free, OnFlat, Role, Start, Update, Wait, WaitReduce
+from ssdsl.ir.uses import InstrPlace
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
 from ssdsl.simulate.price.costs import FREE, Cost, total
 from ssdsl.simulate.price.fusion import Fusion
+from ssdsl.simulate.price.in_flight import CallOf, Pass, Queued, events
 from ssdsl.simulate.price.launch_time import LaunchTime
 from ssdsl.simulate.price.network import Network
+from ssdsl.simulate.price.overlap import overlapped
 
 
 @dataclass(slots=True)
@@ -80,6 +83,13 @@ class Computing:
             for launch in self.fusion.launches(function)[number]:
                 self._add(times, LaunchTime(self.facts, function, launch, device), section.recompute)
         return self._of_kind[key]
+
+    def of_kernels(self, function: Function, number: int, device: Device) -> Iterator[tuple[OpPart, ComputeTimes]]:
+        """Yields the last operator of each kernel of a section, and the kernel's times."""
+        for launch in self.fusion.launches(function)[number]:
+            times = ComputeTimes()
+            self._add(times, LaunchTime(self.facts, function, launch, device), function.sections[number].recompute)
+            yield launch.ops[-1], times
 
     def of_one(self, function: Function, op: OpPart, device: Device) -> ComputeTimes:
         """The times of the one kernel that an operator is in."""
@@ -176,11 +186,13 @@ class Roofline:
         return max(self.devices[role.name], key=lambda d: self.computing.times(function, d).of(phase))
 
     def _groups(self, function: Function, phase: Phase, device: Device) -> Iterator[tuple[list[TaskCollective], Cost]]:
-        """Yields a function's collectives in groups that overlap with the same operator, each with its cost; the time
-        that the operator hides is `hidden_s`, and that by which they make it slower is `compute_s`."""
-        every = of_task(self.facts, function, phase)
-        for overlaps, group in itertools.groupby(every, key=lambda c: c.call.overlaps):
+        """Yields a function's collectives in groups, each with its cost: those that overlap with the same operator, and
+        those of an instruction of a section with communication in flight. The time that is hidden is `hidden_s`, and
+        that by which operators are slower for it is `compute_s`."""
+        every, waits = of_task(self.facts, function, phase), self._waits(function, phase, device)
+        for _, group in itertools.groupby(every, key=lambda c: (c.call.overlaps, _in(waits, c))):
             found = [*group]
+            overlaps, place = found[0].call.overlaps, _in(waits, found[0])
             cost, beside = total(self.network.collective(c.call, function.submesh) for c in found), 0.0
             if overlaps is not None:
                 op, in_phase = overlaps
@@ -188,8 +200,45 @@ class Roofline:
             # hidden as a group: operator and collectives run at the same time, and the longer one counts
             hidden = min(cost.communication_s, beside * (1 + device.contention))
             exposed = cost.communication_s - hidden
+            if place is not None:
+                exposed = waits[place]
+                hidden = max(0.0, cost.communication_s - exposed)
             slower = hidden - hidden / (1 + device.contention)
             yield found, replace(cost, compute_s=slower, communication_s=exposed, hidden_s=hidden)
+
+    def _waits(self, function: Function, phase: Phase, device: Device) -> dict[InstrPlace, float]:
+        """Of sections with communication in flight, the seconds for which a device waits for each instruction's."""
+        found: dict[InstrPlace, float] = {}
+        for number, section in enumerate(function.sections):
+            if section.in_flight and self.cluster.overlaps_collectives:
+                passes = self._passes(function, number, phase, device)
+                for key, seconds in overlapped(events(section, passes), device.contention).exposed.items():
+                    assert isinstance(key, CallOf)
+                    at = InstrPlace(number, key.place)
+                    found[at] = found.get(at, 0.0) + seconds
+        return found
+
+    def _passes(self, function: Function, number: int, phase: Phase, device: Device) -> Iterator[Pass]:
+        """The forward or backward, or both in a recomputed section, that a phase of a function runs of a section."""
+        section = function.sections[number]
+        places = {op: k for k, op in enumerate(section.body) if isinstance(op, OpPart)}
+        kernels = [(places[op], times) for op, times in self.computing.of_kernels(function, number, device)]
+
+        def queued(section: Section, phase: Phase) -> dict[int, list[Queued]]:
+            calls: dict[int, list[Queued]] = {}
+            for place, call in of_section(self.facts, function, section, phase):
+                if call.overlaps is None:
+                    seconds = self.network.collective(call, function.submesh).communication_s
+                    calls.setdefault(place, []).append((call.axes, seconds))
+            return calls
+
+        if phase is Phase.FORWARD or (section.recompute and phase.of_inputs):
+            is_first = phase is Phase.FORWARD
+            times = {place: t.forward if is_first else t.recompute for place, t in kernels}
+            yield Pass(times, queued(section, Phase.FORWARD), is_backward=False)
+        if phase is not Phase.FORWARD:
+            times = {place: phase.sum(0.0, t.dgrad, t.wgrad) for place, t in kernels}
+            yield Pass(times, queued(replace(section, recompute=False, kind=None), phase), is_backward=True)
 
     def _update(self, role: Role) -> Cost:
         """The cost of the optimizer's step: a pass over the weights and their state."""
@@ -203,3 +252,9 @@ class Roofline:
         size = flat.elements_over(flat.sharded.optimizer) * self.facts.state.gradient_bytes(flat.dtype)
         ranks = tuple(sorted(s.ranks()[0] for s in flat.completion.tied))  # the first devices stand for the others
         return self.network.among(SizedCollective("all_reduce", (), size), ranks)
+
+
+def _in(waits: dict[InstrPlace, float], found: TaskCollective) -> InstrPlace | None:
+    """The instruction of a collective, if the time for which a device waits for it is known."""
+    origin = found.origin
+    return origin if isinstance(origin, InstrPlace) and origin in waits and found.call.overlaps is None else None
