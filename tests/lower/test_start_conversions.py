@@ -7,14 +7,18 @@ from typing import Any
 import pytest
 import torch
 
+from ssdsl.compile import compile_source
 from ssdsl.ir.function import Section
 from ssdsl.ir.program import Program
+from ssdsl.lower import lower
+from ssdsl.lower.functions.start_conversions import start_conversions
 from ssdsl.model.load import load
 from ssdsl.prove.prove import prove
 from ssdsl.record import replace
-from ssdsl.run.in_process.run_in_process import program_of, run_in_process
+from ssdsl.run.in_process.run_in_process import Finished, program_of, run_in_process
 from ssdsl.runtime.options import Training
-from tests.ir.conftest import HERE, _program
+from ssdsl.text.source import Source
+from tests.ir.conftest import HERE, _program, graph_of
 
 TRAINING = Training(steps=2, optimizer="sgd", lr=0.1)
 
@@ -48,6 +52,32 @@ def test_no_bit_depends_on_the_start(plan: str, model: str) -> None:
     pairs = [*zip(_tensors(early.dumps), _tensors(late.dumps), strict=True)]
     assert pairs and all(torch.equal(a, b) for a, b in pairs)
     assert early.counts == late.counts
+
+
+RECOMPUTED = """\
+mesh gpus(tp = 2)
+split model by ffn into tp
+recompute {what}
+assign model to gpus
+"""
+
+
+@pytest.mark.parametrize("what", ["model", "model.relu"])
+def test_no_bit_depends_on_the_order(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the section is recomputed; nothing is sent more often."""
+    with chdir(HERE):
+        loaded = load("models.py:beside")
+
+    def run() -> tuple[Program, Finished]:
+        program = compile_source(Source("plan.ssp", RECOMPUTED.format(what=what)), graph_of("beside"), {}, None).program
+        return program, run_in_process(program_of(program, loaded), TRAINING)
+
+    moved, early = run()
+    monkeypatch.setattr(lower, "FORMING", tuple(p for p in lower.FORMING if p is not start_conversions))
+    _, late = run()
+    assert any(s.in_flight and s.recompute for f in moved.functions for s in f.sections) is (what == "model")
+    assert early.losses == late.losses and early.counts == late.counts
+    assert all(torch.equal(a, b) for a, b in zip(_tensors(early.dumps), _tensors(late.dumps), strict=True))
 
 
 def test_a_start_is_a_line_of_its_own() -> None:
