@@ -7,6 +7,11 @@ seconds, then needs what it has started to gather before, for three:
 >>> events = [Begins("weights", "dp", 3.0), Computes(2.0), Awaits("weights"), Computes(1.0)]
 >>> overlapped(events)
 Overlapped(time_s=4.0, exposed={'weights': 1.0})
+
+Both slow each other: with a contention of 1/2 the two seconds take as long as the gather.
+
+>>> overlapped(events, contention=0.5)
+Overlapped(time_s=4.0, exposed={'weights': 0.0})
 """
 
 from collections import defaultdict
