@@ -34,6 +34,7 @@ Step = tuple[Instr, ...]  # what runs at once: an instruction, or the operators 
 # While one element travels between hosts (bf16, 50 GB/s), an H100 writes some 30 and does some 20 000 multiplications.
 BESIDE = 32
 PER_RESULT = 512
+FAR = 128  # steps: results of operators from farther behind would live long for it
 
 
 def start_conversions(lowering: Formed) -> Formed:
@@ -57,7 +58,9 @@ def _started(function: Function, graph: Graph) -> Function:
 def _in_section(section: Section, weights: frozenset[Name], ordered: frozenset[Name], graph: Graph) -> Section:
     """The section with its conversions in flight. The readers of `ordered` values stay in their order."""
     steps = [*_steps(section)]
-    moves = _Moves(section, steps, ordered, graph, [*range(len(steps))], [])
+    reads = [frozenset(read for instr in step for read in reads_of(instr)) for step in steps]
+    makes = [frozenset(v.name for instr in step for v in results_of(instr)) for step in steps]
+    moves = _Moves(section, steps, reads, makes, ordered, graph, [*range(len(steps))], [])
     for number, (instr, *_) in enumerate(steps):
         if may_be_in_flight(instr, weights):
             moves.start(number)
@@ -88,11 +91,13 @@ def _steps(section: Section) -> Iterator[Step]:
 
 @dataclass
 class _Moves:
-    """The steps of a section in a new `order`. A pair is a step, None for the section's beginning, and the conversion
-    that starts behind it."""
+    """The steps of a section, with the values that each reads and makes, in a new `order`. A pair is a step, None for
+    the section's beginning, and the conversion that starts behind it."""
 
     section: Section
     steps: Sequence[Step]
+    reads: Sequence[frozenset[Name]]
+    makes: Sequence[frozenset[Name]]
     ordered: frozenset[Name]
     graph: Graph
     order: list[int]
@@ -103,50 +108,44 @@ class _Moves:
         reader."""
         (instr,) = self.steps[number]
         assert isinstance(instr, Conversion)
-        size, learns = _travelling(instr), not any(map(travels, instr.forward))
-        maker = self._behind(number)
-        begin = 0 if maker is None else self.order.index(maker) + 1
-        end = next((k for k, n in enumerate(self.order) if instr.result.name in self._reads(n)), len(self.order))
+        size, learns, at = _travelling(instr), not any(map(travels, instr.forward)), self.order.index(number)
+        before = (k for k in range(at - 1, -1, -1) if self._is_before(self.order[k], number))
+        begin = next(before, -1) + 1
+        readers = (k for k in range(at, len(self.order)) if instr.result.name in self.reads[self.order[k]])
+        end = next(readers, len(self.order))
         work = sum(self._work(n, learns=learns) for n in self.order[begin:end])
         moved = self._independent(end, instr.result.name, BESIDE * size - work, learns=learns)
         work += sum(self._work(n, learns=learns) for n in moved)
         behind = [n for n in self.order[end:] if n not in moved]
         if work >= size and (not self.section.recompute or any(map(self._saves, behind))):
             ahead = [n for n in self.order[:end] if n != number]
+            self.pairs.append((self.order[begin - 1] if begin else None, number))
             self.order = [*ahead, *moved, number, *behind]
-            self.pairs.append((maker, number))
 
-    def _behind(self, number: int) -> int | None:
-        """The step behind which a conversion may start: the last one that makes what it reads, or whose gradient for
-        that is added before its own."""
-        (instr,) = self.steps[number]
-        reads = frozenset(reads_of(instr))
-        before = self.order[: self.order.index(number)]
-        found = (n for n in reversed(before) if reads & self._makes(n) or reads & self.ordered & self._reads(n))
-        return next(found, None)
+    def _is_before(self, other: int, number: int) -> bool:
+        """Whether a conversion may only start behind another step: that makes what it reads, or adds its gradient for
+        that first."""
+        reads = self.reads[number]
+        return not (reads.isdisjoint(self.makes[other]) and reads.isdisjoint(self.reads[other] & self.ordered))
 
     def _independent(self, end: int, awaited: Name, wanted: int, *, learns: bool) -> list[int]:
         """The first of the steps behind a place that can run without a value that is awaited there, until they do as
         much work as is wanted."""
         late, read, moved = {awaited}, set[Name](), list[int]()
-        for number in self.order[end:]:
-            reads = self._reads(number)
+        for number in self.order[end : end + FAR]:
+            if wanted <= 0:
+                break
+            reads = self.reads[number]
             waits = not late.isdisjoint(reads) or not read.isdisjoint(reads & self.ordered)
-            if wanted > 0 and not waits and self._may_move(number):
+            if not waits and self._may_move(number):
                 moved.append(number)
                 wanted -= self._work(number, learns=learns)
             else:
-                late |= self._makes(number)
+                late |= self.makes[number]
                 read |= reads
         while moved and not self._work(moved[-1], learns=learns):
             moved.pop()
         return moved
-
-    def _reads(self, number: int) -> frozenset[Name]:
-        return frozenset(read for instr in self.steps[number] for read in reads_of(instr))
-
-    def _makes(self, number: int) -> frozenset[Name]:
-        return frozenset(v.name for instr in self.steps[number] for v in results_of(instr))
 
     def _may_move(self, number: int) -> bool:
         """Whether a step only makes its results: it does not communicate, and changes no buffer."""
