@@ -116,11 +116,6 @@ class Cluster:
         """The number of devices."""
         return sum(group.size for group in self.groups)
 
-    @property
-    def hides_collectives(self) -> bool:
-        """Whether collectives of weights and gradients run while devices compute."""
-        return self.overlap.gradients and not self.shares_cores
-
     def alike(self, rank: int) -> int:
         """The least rank whose links are those of this one: for each n, ranks `alike + n` and `rank + n` have the same
         links."""
@@ -129,6 +124,11 @@ class Cluster:
         if len(self.groups) > 1:
             return rank
         return rank % math.lcm(*(level.size for level in self.groups[0].levels if level.size < self.size))
+
+    @property
+    def overlaps_collectives(self) -> bool:
+        """Whether devices compute while a collective that they have started goes on. Ranks that share cores do not."""
+        return self.overlap.gradients and not self.shares_cores
 
     def sharing(self, world: int) -> float:
         """The number of ranks that share a device when `world` ranks run: its rates and its memory are divided by

@@ -53,10 +53,11 @@ class Device(Record):
 
 
 class Overlap(Record):
-    """The communication that devices overlap with computation: sends (`sends`), and the reduction of replicas'
-    gradients (`gradients`), as programs of `ssdsl run` do. With `products`, the backward of a matrix product also
-    overlaps: the exchange for its input's gradient runs beside the computation of the weight's gradient, and repeated
-    gathers run beside the computation of the input's gradient, as in Megatron-LM since 2022."""
+    """The communication that devices overlap with computation: sends (`sends`); and the reduction of replicas'
+    gradients, and other collectives that programs start before they await them (`gradients`), as programs of
+    `ssdsl run` do. With `products`, the backward of a matrix product also overlaps: the exchange for its input's
+    gradient runs beside the computation of the weight's gradient, and repeated gathers run beside the computation of
+    the input's gradient, as in Megatron-LM since 2022."""
 
     sends: bool = True
     gradients: bool = True

@@ -48,6 +48,7 @@ class Body:
     instructions: dict[int, Instr] = field(default_factory=dict)  # by the number of the line
     words: dict[Name, str] = field(default_factory=dict)
     is_within: bool = False  # whether the last line is under `no_grad`
+    started: dict[Name, str] = field(default_factory=dict)  # by result of a conversion in flight, the name of its start
 
     def read(self, name: Name) -> str:
         """The Python name of a value; one that was not made here comes from outside."""
@@ -73,7 +74,15 @@ class Body:
     def add(self, instr: Instr, used: frozenset[Name]) -> None:
         """Appends an instruction; only those of its results that are `used` get a name."""
         line = self._line(instr, [self.read(r) for r in reads_of(instr)], used)
-        begins = isinstance(instr, OpPart) and self.unlearned(instr)
+        self._of_instr(instr, line, begins=isinstance(instr, OpPart) and self.unlearned(instr))
+
+    def start(self, instr: Conversion) -> None:
+        """Appends the start of a conversion that `add` will await."""
+        value, *also = map(self.read, reads_of(instr))
+        word = self.started[instr.result.name] = self.names.unused("started")
+        self._of_instr(instr, f"{word} = {conversion_text(instr, value, self.group, also, 'start_reshard')}")
+
+    def _of_instr(self, instr: Instr, line: str, *, begins: bool = False) -> None:
         if begins and not self.is_within:
             self.lines.append("with torch.no_grad():")
         # conversions that follow under `no_grad` and have no gradient stay in the same `with`
@@ -97,7 +106,8 @@ class Body:
     def _line(self, instr: Instr, reads: list[str], used: frozenset[Name]) -> str:
         match instr:
             case Conversion():
-                right = conversion_text(instr, reads[0], self.group, reads[1:])
+                started = self.started.get(instr.result.name)
+                right = f"{started}.wait()" if started else conversion_text(instr, reads[0], self.group, reads[1:])
                 word = self.words.get(instr.result.name, self._word(instr.source))
                 return f"{self.make(instr.result.name, word)} = {right}"
             case OpPart():

@@ -287,8 +287,10 @@ def _places_text(cuts: tuple[Cut, ...]) -> str:
     return str([(cut.dim, cut.outer, cut.count) for cut in joined_cuts(cuts)])
 
 
-def conversion_text(instr: Conversion, value: str, group: GroupName, also: Sequence[str] = ()) -> str:
-    """The right-hand side that converts a value; `also` are the names of what else the steps read."""
+def conversion_text(
+    instr: Conversion, value: str, group: GroupName, also: Sequence[str] = (), called: str = "reshard"
+) -> str:
+    """The right-hand side that converts a value, or starts to; `also` are the names of what else the steps read."""
     match instr.forward:
         case (Narrow(in_time=True) as step,):
             return _part_text(value, step.target, step.axes[0])
@@ -303,7 +305,7 @@ def conversion_text(instr: Conversion, value: str, group: GroupName, also: Seque
     forward = texts(instr.forward, instr.in_place[0], also)
     backward = texts(instr.backward, instr.in_place[1], also[::-1])
     sides = [f"{side}=[{text}]" for side, text in (("forward", forward), ("backward", backward)) if text]
-    return f"reshard({', '.join([value, *sides, *(['again=True'] if instr.again else [])])})"
+    return f"{called}({', '.join([value, *sides, *(['again=True'] if instr.again else [])])})"
 
 
 def _part_text(value: str, cut: Cut, index: str) -> str:

@@ -268,6 +268,8 @@ def write(
     number = 0
     while number < len(section.body):
         start, number = number, number + 1
+        for conversion in section.starts_at(start):
+            body.start(conversion)
         if (run := section.run_at(start)) is None:
             body.add(section.body[start], used)
         else:

@@ -242,6 +242,10 @@ class Section(Record):
     `gathers` are the numbers of the flat parameters (ZeRO-3) that are gathered before it and dropped after it.
     `compiled` are the runs of its instructions, [start, stop), that torch.compile makes kernels of: operators that need
     nothing but tensors.
+    `in_flight` are the conversions that communicate while other instructions run, each as (start, wait): the conversion
+    is the instruction number `wait`, where its result is there, and it starts in front of the instruction number
+    `start`. They are in the order of their starts. Backward mirrors this: the gradient starts to travel at the wait,
+    and is awaited at the start.
     Sections of one `kind` are equal but for names: a fact about one holds for another if the n-th of its `names()` is
     replaced by the n-th of the other's.
     """
@@ -253,10 +257,20 @@ class Section(Record):
     again: tuple[Name, ...] = ()
     kind: int | None = None
     compiled: tuple[tuple[int, int], ...] = ()
+    in_flight: tuple[tuple[int, int], ...] = ()
 
     def names(self) -> tuple[Name, ...]:
         """The values that its instructions read and make, each once, in the order in which they appear."""
         return tuple(dict.fromkeys(n for i in self.body for n in (*reads_of(i), *(v.name for v in results_of(i)))))
+
+    def starts_at(self, instr: int) -> list[Conversion]:
+        """The conversions that start in front of an instruction, in order."""
+        return [c for start, wait in self.in_flight if start == instr and isinstance(c := self.body[wait], Conversion)]
+
+    @property
+    def awaited(self) -> frozenset[int]:
+        """The numbers of the conversions that start before their place."""
+        return frozenset(wait for _, wait in self.in_flight)
 
     def run_at(self, instr: int) -> tuple[int, int] | None:
         """The compiled run that an instruction is in; None if it is in none."""

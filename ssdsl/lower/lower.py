@@ -23,6 +23,7 @@ from ssdsl.lower.functions.form_sections import form_sections
 from ssdsl.lower.functions.gather_again import gather_again
 from ssdsl.lower.functions.number_kinds import number_kinds
 from ssdsl.lower.functions.overwrite import overwrite
+from ssdsl.lower.functions.start_conversions import start_conversions
 from ssdsl.lower.operators.partial_sums import propagate_partial, sink_grad_reductions
 from ssdsl.lower.operators.place_operators import place_operators
 from ssdsl.lower.operators.shard_operators import shard_operators
@@ -65,6 +66,7 @@ PASSES: tuple[Pass, ...] = (
     gather_weights,
     gather_again,
     drop_results,
+    start_conversions,
     number_kinds,
     prefetch_weights,
     # the order in which each role runs them

@@ -32,6 +32,7 @@ class Rule(Enum):
     CUT = "the place of a digit in the local tensor is wrong"
     ELEMENTS = "the payload of a step is not the tensor that it is given"
     RESULT = "steps of communication do not lead where they should"
+    IN_FLIGHT = "communication starts before its source is there, or is not awaited once"
     # memory
     OVERWRITES = "a step overwrites a tensor that is still needed"
     ORDER = "an operator that asks how its operands lie in memory is not given them as on one device"

@@ -12,6 +12,7 @@ from ssdsl.prove.functions.alike import Classes
 from ssdsl.prove.functions.backward import backward, check_again, check_halves
 from ssdsl.prove.functions.flow import Flow
 from ssdsl.prove.functions.forward import forward
+from ssdsl.prove.functions.in_flight import check_in_flight
 from ssdsl.prove.functions.overwrites import check_orders, check_overwrites, check_unread
 from ssdsl.prove.functions.prologues import prologues
 from ssdsl.prove.params import check_gathers, check_gradients, check_params
@@ -85,6 +86,7 @@ def _check_functions(facts: ProofFacts, flow: Flow, gradients: dict[int, dict[Na
         gradients[number] = backward(facts, flow.typed[number], flow)
         check_gradients(facts, function, gradients[number])
         check_overwrites(facts, function)
+        check_in_flight(facts, function)
         check_again(facts, function)
         check_halves(facts, flow.typed[number])
         check_gathers(facts, function)

@@ -11,7 +11,7 @@ _NAMES = {
     "kernels.compiled": "compiled",
     "random.counter_rng": "step_keys",
     "ranks.collectives": "all_gather all_reduce all_reduce_ all_to_all exchange keep_first narrow reduce_scatter "
-    "reshard rows_to_all",
+    "reshard rows_to_all start_reshard",
     "layout.cut": "contiguous put take take_at take_sizes",
     "ranks.earlier_parts": "extend",
     "step.joins": "Input Join",

@@ -154,7 +154,9 @@ def _of_reduction(program: Program, action: Action, cluster: Cluster) -> Why:
     assert isinstance(action, REDUCING)
     is_background = program.flats[action.flat].completion.is_background
     return (
-        Why.CLUSTER if is_background and not cluster.hides_collectives and isinstance(action, StartReduce) else Why.HERE
+        Why.CLUSTER
+        if is_background and not cluster.overlaps_collectives and isinstance(action, StartReduce)
+        else Why.HERE
     )
 
 

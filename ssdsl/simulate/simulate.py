@@ -80,7 +80,7 @@ def simulated(program: Program, cluster: Cluster, prices: Prices, costs: Costs |
     contention = None if costs else [max(device.contention for device in devices) for devices in kinds]
     costs = costs or prices.costs
     trace = run(
-        program, costs, overlaps=cluster.hides_collectives, blocks=not cluster.overlap.sends, contention=contention
+        program, costs, overlaps=cluster.overlaps_collectives, blocks=not cluster.overlap.sends, contention=contention
     )
     if costs.cores is not None and program.plan.devices > costs.cores:
         trace = on_cores(trace, [role.submesh.size for role in program.roles], costs.cores)

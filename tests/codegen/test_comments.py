@@ -15,7 +15,7 @@ from tests.captured import graph_of
 from tests.prove.conftest import compiled as compiled
 
 PLANS = {"megatron": {"S": 2, "M": 2}, "zero": {"Z": 2}, "zero_bubble": {}, "sequence_parallel": {}}
-COMMUNICATES = re.compile(r"\b(all_\w+|reduce_scatter)\(|_parts\(.*\btp[,)]")
+COMMUNICATES = re.compile(r"\b(all_\w+|reduce_scatter)\(|\bstarted\w*\.wait\(|_parts\(.*\btp[,)]")
 TWO_LINES = """\
 mesh gpus(tp = 2)
 split model["transformer.h.{0-1}"] by heads into tp

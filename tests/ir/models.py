@@ -348,6 +348,23 @@ def borders() -> Given:
     return Borders(), {"x": torch.randn(4, 2, 9)}, {"x": ("batch", "colour", "length")}
 
 
+class Beside(nn.Module):
+    """A second branch that does not need the first one's sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down, self.gate = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        squares = self.down(self.up(x).relu()).square()
+        return (squares * self.gate(x).sigmoid()).mean()
+
+
+def beside() -> Given:
+    torch.manual_seed(0)
+    return Beside(), {"x": torch.randn(8, 8)}, {"x": ("batch", "width")}
+
+
 class Rolled(nn.Module):
     """Rows that are shifted around."""
 

@@ -1,6 +1,6 @@
 """The text of functions and prologues: a line for each local value, `%y@1 = all_reduce<tp>(1024) %y : f32[8, 128]`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import assert_never
 
 from ssdsl.ir.function import (
@@ -73,12 +73,18 @@ def section_lines(section: Section, graph: Graph, axes: Axes) -> Iterator[str]:
     words.append(f"compiled {runs}" if runs else "")
     words.append(f"gathers {', '.join(f'flat{n}' for n in section.gathers)}" if section.gathers else "")
     yield " ".join(filter(None, words))
-    yield from (f"  {line}" for line in body_lines(section.body, graph, axes, section.layer))
+    lines = body_lines(section.body, graph, axes, section.layer, section.awaited)
+    for number, line in enumerate(lines):
+        yield from (f"  start %{c.result.name} of %{c.source}" for c in section.starts_at(number))
+        yield f"  {line}"
 
 
-def body_lines(body: Iterable[Instr], graph: Graph, axes: Axes, layer: str = "") -> Iterator[str]:
-    """Yields a line for each instruction; an operator's module stands behind it if it is not the section's."""
-    for instr in body:
+def body_lines(
+    body: Iterable[Instr], graph: Graph, axes: Axes, layer: str = "", awaited: Container[int] = ()
+) -> Iterator[str]:
+    """Yields a line for each instruction; an operator's module stands behind it if it is not the section's. `awaited`
+    are the numbers of conversions that started before."""
+    for number, instr in enumerate(body):
         match instr:
             case OpPart():
                 operator = graph.by_name[instr.operator]
@@ -93,7 +99,8 @@ def body_lines(body: Iterable[Instr], graph: Graph, axes: Axes, layer: str = "")
                 word = "behind" if any(s.in_time for s in instr.forward) else "of rows by"
                 also = f" {word} ({_names(instr.also)})" if instr.also else ""
                 again = "; again in backward" if instr.again else ""
-                yield f"%{instr.result.name} = {steps}{also} %{instr.source} : {types}{back}{again}"
+                wait = "wait " if number in awaited else ""
+                yield f"%{instr.result.name} = {wait}{steps}{also} %{instr.source} : {types}{back}{again}"
             case Write():
                 parts = "".join(f" at {steps_text((step,))}" for step in instr.slices)
                 yield f"write {instr.buffer}{parts} = %{instr.source}"

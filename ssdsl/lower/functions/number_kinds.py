@@ -43,7 +43,12 @@ class _Numbering:
             left = tuple(n for name, n in inside.items() if name in leaves)
             values = tuple([self.about[name.value] for name in inside])
             given = tuple(sorted([inside[name] for name in prepared if name in inside]))
-            again = section.recompute, section.compiled, tuple(inside[name] for name in section.again)
+            again = (
+                section.recompute,
+                section.compiled,
+                tuple(inside[name] for name in section.again),
+                section.in_flight,
+            )
             kind = self.kinds.setdefault((around, again, instrs, left, values, given), len(self.kinds))
             sections.append(replace(section, kind=kind))
             gathers = tuple(self._gathered(number, inside) for number in section.gathers)

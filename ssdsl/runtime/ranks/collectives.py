@@ -1,6 +1,6 @@
 """Collectives as steps, and `reshard`, which applies some steps to a tensor and others to its gradient.
 
-A step is a function from the local tensor in one layout to the local tensor in the next. With n ranks in the group, and
+A step goes from the local tensor in one layout to the local tensor in the next. With n ranks in the group, and
 the axis `dim` viewed as (outer, count, rest):
 
 | step | x | result |
@@ -14,7 +14,8 @@ the axis `dim` viewed as (outer, count, rest):
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,64 +23,94 @@ from ..layout.cut import Digit, merge_blocks, merge_digits, paired, split_blocks
 from ..layout.regions import Regions, length, needs_exchange, pieces
 from .regather import Kept, unpacked
 from .role_place import Place, caller
+from .transport import PendingWork, Works
 from .world import Group, World, here
 
-Step = Callable[[torch.Tensor], torch.Tensor]
 COMPILED = "CompiledFunctionBackward"  # torch.compile's node of autograd
+Result = Callable[[], torch.Tensor]
+DONE = Works(())
+
+
+class InFlight(NamedTuple):
+    """A step that has started. `sent` must not change until it is awaited; then `result` makes the tensor of what has
+    arrived."""
+
+    work: PendingWork
+    result: Result
+    sent: Any = None
+
+    def wait(self) -> torch.Tensor:
+        """Blocks until the step is done; the tensor in the new layout."""
+        self.work.wait()
+        return self.result()
+
+
+class Step(NamedTuple):
+    """A step along a group: `start` begins to communicate, a call also awaits the end."""
+
+    start: Callable[[torch.Tensor], InFlight]
+    travels: bool = True
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """The tensor in the new layout."""
+        return self.start(x).wait()
+
+
+def _local(result: Callable[[torch.Tensor], torch.Tensor]) -> Step:
+    """A step in which nothing travels."""
+    return Step(lambda x: InFlight(DONE, partial(result, x)), travels=False)
 
 
 def all_reduce(group: Group) -> Step:
     """Sums over the group."""
-    in_place = all_reduce_(group)
-    return lambda x: in_place(x.clone(memory_format=torch.contiguous_format))
+    in_place = all_reduce_(group).start
+    return Step(lambda x: in_place(x.clone(memory_format=torch.contiguous_format)))
 
 
 def all_reduce_(group: Group) -> Step:
     """Sums over the group, in place: for a tensor that nothing else reads."""
 
-    def step(x: torch.Tensor) -> torch.Tensor:
+    def start(x: torch.Tensor) -> InFlight:
         x = x.contiguous()
-        group.all_reduce(x)
-        return x
+        return InFlight(group.start_all_reduce(x), lambda: x)
 
-    return step
+    return Step(start)
 
 
 def all_gather(group: Group, dim: int, outer: int = 1) -> Step:
     """Concatenates the parts of the group along axis `dim`; each of the `outer` blocks has one block per rank."""
 
-    def step(x: torch.Tensor) -> torch.Tensor:
+    def start(x: torch.Tensor) -> InFlight:
         x = x.contiguous()
         parts = x.new_empty(group.size * x.numel())
-        group.all_gather(parts, x.view(-1))
-        return merge_blocks(parts.view(group.size, *x.shape), dim, outer)
+        work = group.start_all_gather(parts, x.view(-1))
+        return InFlight(work, lambda: merge_blocks(parts.view(group.size, *x.shape), dim, outer))
 
-    return step
+    return Step(start)
 
 
 def reduce_scatter(group: Group, dim: int, outer: int = 1) -> Step:
     """Sums over the group and keeps this rank's part of axis `dim`."""
 
-    def step(x: torch.Tensor) -> torch.Tensor:
+    def start(x: torch.Tensor) -> InFlight:
         parts = split_blocks(x, dim, outer, group.size)
         mine = torch.empty_like(parts[0])
-        group.reduce_scatter(mine.view(-1), parts.view(-1))
-        return mine
+        return InFlight(group.start_reduce_scatter(mine.view(-1), parts.view(-1)), lambda: mine, parts)
 
-    return step
+    return Step(start)
 
 
 def all_to_all(group: Group, source: Sequence[Digit], target: Sequence[Digit]) -> Step:
     """Goes from parts by some digits to parts by others. The rank's number in the group has a part of each digit, that
     of the last one innermost."""
 
-    def step(x: torch.Tensor) -> torch.Tensor:
+    def start(x: torch.Tensor) -> InFlight:
         parts = split_digits(x, target)
         received = torch.empty_like(parts)
-        group.all_to_all(received.view(-1), parts.view(-1))
-        return merge_digits(received, source)
+        work = group.start_all_to_all(received.view(-1), parts.view(-1))
+        return InFlight(work, lambda: merge_digits(received, source), parts)
 
-    return step
+    return Step(start)
 
 
 def exchange(
@@ -91,33 +122,38 @@ def exchange(
     With `sums`, positions that several ranks have are added, in the order of ranks.
     """
 
-    def step(x: torch.Tensor) -> torch.Tensor:
+    def start(x: torch.Tensor) -> InFlight:
         me = group.index
-        found = pieces(have, need, me, sums=sums)
-        shape = [*x.shape[:dim], outer, length(need[me]), *x.shape[dim + 1 :]]
-        result = x.new_zeros(shape) if sums else x.new_empty(shape)
-        parts = {p.peer: take_runs(x, dim, outer, p.sent).contiguous() for p in found if p.sent}
+        moved = pieces(have, need, me, sums=sums)
+        parts = {p.peer: take_runs(x, dim, outer, p.sent).contiguous() for p in moved if p.sent}
         into = {
             p.peer: x.new_empty([*x.shape[:dim], outer * length(p.received), *x.shape[dim + 1 :]])
-            for p in found
+            for p in moved
             if p.received and p.peer != me
         }
+        work: PendingWork = DONE
         if needs_exchange(have, need, sums=sums):
-            group.exchange(into, {peer: part for peer, part in parts.items() if peer != me})
-        for piece in found:
-            if piece.received:
-                got = parts[me] if piece.peer == me else into[piece.peer]
-                blocks = got.unflatten(dim, (outer, -1))  # type: ignore[no-untyped-call]
-                for there, here in paired(result, blocks, dim + 1, piece.received):
-                    there.add_(here) if sums else there.copy_(here)
-        return result.flatten(dim, dim + 1)
+            work = group.start_exchange(into, {peer: part for peer, part in parts.items() if peer != me})
 
-    return step
+        def result() -> torch.Tensor:
+            shape = [*x.shape[:dim], outer, length(need[me]), *x.shape[dim + 1 :]]
+            joined = x.new_zeros(shape) if sums else x.new_empty(shape)
+            for piece in moved:
+                if piece.received:
+                    got = parts[me] if piece.peer == me else into[piece.peer]
+                    blocks = got.unflatten(dim, (outer, -1))  # type: ignore[no-untyped-call]
+                    for there, here in paired(joined, blocks, dim + 1, piece.received):
+                        there.add_(here) if sums else there.copy_(here)
+            return joined.flatten(dim, dim + 1)
+
+        return InFlight(work, result, parts)
+
+    return Step(start)
 
 
 def narrow(group: Group, dim: int, outer: int = 1, at: Regions | None = None) -> Step:
     """Keeps this rank's part of a tensor that every rank has; no communication. `at` are parts given as regions."""
-    return lambda x: take(x, dim, outer, at or group.size, group.index).contiguous()
+    return _local(lambda x: take(x, dim, outer, at or group.size, group.index).contiguous())
 
 
 def keep_first(group: Group) -> Step:
@@ -126,7 +162,10 @@ def keep_first(group: Group) -> Step:
     This copies. A view of a gathered weight (ZeRO-3, step/flat_params.py) would be gathered again in backward on one
     rank only, while the collective needs all ranks.
     """
-    return lambda x: x.clone() if group.index == 0 else torch.zeros_like(x)
+    return _local(lambda x: x.clone() if group.index == 0 else torch.zeros_like(x))
+
+
+# -- on tensors of autograd --------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -198,6 +237,87 @@ def _moved(x: torch.Tensor, steps: Sequence[Step], world: World, site: Place) ->
     return x
 
 
+# -- started before they are awaited -----------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Journey:
+    """Steps that a tensor and later its gradient take, and which of them are in flight."""
+
+    backward: Sequence[Step]
+    world: World
+    site: Place
+    arriving: InFlight | None = None
+
+    def start(self, x: torch.Tensor, steps: Sequence[Step]) -> None:
+        """Takes the steps up to the last one that travels, which it starts; those after it follow when it is
+        awaited."""
+        count = max((n for n, step in enumerate(steps, 1) if step.travels), default=0)
+        last = steps[count - 1] if count else _local(lambda x: x)
+        x = _moved(x, steps[: max(0, count - 1)], self.world, self.site)
+        self.world.site = self.site
+        begun = last.start(x)
+        self.world.site = None
+        rest = steps[count:]
+        self.arriving = InFlight(begun, lambda: _moved(begun.result(), rest, self.world, self.site))
+
+    def wait(self) -> torch.Tensor:
+        """Blocks until the steps are done; the tensor in the new layout."""
+        arriving, self.arriving = self.arriving, None
+        assert arriving is not None
+        return arriving.wait()
+
+
+class StartedReshard(NamedTuple):
+    """A tensor on its way to another layout. `ticket`, a tensor without elements, leads autograd from the wait to the
+    start; None if there is no gradient."""
+
+    journey: _Journey
+    ticket: torch.Tensor | None
+
+    def wait(self) -> torch.Tensor:
+        """Blocks until it has arrived; the tensor in the new layout. The gradient starts its way here, and is awaited
+        where this one started."""
+        if self.ticket is None:
+            return self.journey.wait()
+        return _Await.apply(self.ticket, self.journey)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def start_reshard(x: torch.Tensor, forward: Sequence[Step] = (), backward: Sequence[Step] = ()) -> StartedReshard:
+    """Starts to change the layout of a tensor, as `reshard` does. Until the `wait` nobody may change the tensor."""
+    world = here()
+    journey = _Journey(backward, world, caller(world.layer))
+    if x.requires_grad and torch.is_grad_enabled():
+        return StartedReshard(journey, _Start.apply(x, forward, journey))  # type: ignore[no-untyped-call]
+    journey.start(x, forward)
+    return StartedReshard(journey, None)
+
+
+class _Start(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, forward: Sequence[Step], journey: _Journey) -> torch.Tensor:
+        ctx.journey = journey
+        journey.start(x.detach(), forward)
+        return x.new_empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return ctx.journey.wait(), None, None
+
+
+class _Await(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, ticket: torch.Tensor, journey: _Journey) -> torch.Tensor:
+        ctx.journey = journey
+        return journey.wait()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (gradient,) = gradients
+        ctx.journey.start(gradient, ctx.journey.backward)
+        return gradient.new_empty(0), None
+
+
 # -- rows that are sorted by their experts -----------------------------------------------------------------------------
 
 
@@ -211,19 +331,20 @@ def rows_to_all(
     sent before as an ordinary tensor.
     """
 
-    def step(x: torch.Tensor) -> torch.Tensor:
+    def start(x: torch.Tensor) -> InFlight:
         leaving = _numbers(before, target)  # for each rank the runs that it receives
         arriving = _numbers(after, source)  # for each rank the runs that it sends
         rows = torch.stack([before[leaving].sum(1), after[arriving].sum(1)]).tolist()
         parts = x.contiguous() if _are_in_order(target) else _in_order(x, before, leaving.flatten())
         received = x.new_empty(sum(rows[1]), *x.shape[1:])
-        group.all_to_all(received, parts, (rows[1], rows[0]))
-        if _are_in_order(source):
-            return received
+        work = group.start_all_to_all(received, parts, (rows[1], rows[0]))
         order = arriving.flatten()
-        return _in_order(received, after[order], order.argsort())
+        sorted_as_sent = _are_in_order(source)
+        return InFlight(
+            work, lambda: received if sorted_as_sent else _in_order(received, after[order], order.argsort()), parts
+        )
 
-    return step
+    return Step(start)
 
 
 def _numbers(runs: torch.Tensor, digits: Sequence[Digit]) -> torch.Tensor:

@@ -7,6 +7,11 @@ seconds, then needs what it has started to gather before, for three:
 >>> events = [Begins("weights", "dp", 3.0), Computes(2.0), Awaits("weights"), Computes(1.0)]
 >>> overlapped(events)
 Overlapped(time_s=4.0, exposed={'weights': 1.0})
+
+Both slow each other: with a contention of 1/2 the two seconds take as long as the gather.
+
+>>> overlapped(events, contention=0.5)
+Overlapped(time_s=4.0, exposed={'weights': 0.0})
 """
 
 from collections import defaultdict
@@ -46,14 +51,16 @@ class Overlapped(NamedTuple):
     exposed: dict[Key, float]
 
 
-def overlapped(events: Iterable[Event]) -> Overlapped:
-    """The time of a task with these events. What it starts and does not await ends with the task."""
+def overlapped(events: Iterable[Event], contention: float = 0.0) -> Overlapped:
+    """The time of a task with these events. What it starts and does not await ends with the task. Beside a collective
+    computing is slower, by the share `contention`."""
     now, free, done = 0.0, defaultdict[Hashable, float](float), dict[Key, float]()
     exposed: dict[Key, float] = {}
     for event in (*events, None):
         match event:
             case Computes(time_s):
-                now += time_s
+                beside = min(time_s * (1 + contention), max(0.0, max(free.values(), default=0.0) - now))
+                now += time_s + beside - beside / (1 + contention)
             case Begins(key, queue, time_s):
                 done[key] = free[queue] = max(now, free[queue]) + time_s
             case Awaits() | None:

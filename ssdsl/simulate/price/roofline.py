@@ -9,7 +9,7 @@ of a function one after another.
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -17,7 +17,7 @@ from ssdsl.analyse.collectives import OfGather, SizedCollective, TaskCollective,
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Device
-from ssdsl.ir.function import Function, OpPart
+from ssdsl.ir.function import Function, OpPart, Section
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Action, Compute, Free, OnFlat, Role, Start, Update, Wait, WaitReduce
@@ -26,10 +26,11 @@ from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
 from ssdsl.simulate.price.costs import FREE, Cost, total
 from ssdsl.simulate.price.fusion import Fusion
+from ssdsl.simulate.price.in_flight import CallOf, Pass, Queued, events
 from ssdsl.simulate.price.launch_time import LaunchTime
 from ssdsl.simulate.price.network import Network
 from ssdsl.simulate.price.overlap import overlapped
-from ssdsl.simulate.price.travelling import Travelling, Work
+from ssdsl.simulate.price.travelling import Travelling
 
 
 @dataclass(slots=True)
@@ -84,14 +85,12 @@ class Computing:
                 self._add(times, LaunchTime(self.facts, function, launch, device), section.recompute)
         return self._of_kind[key]
 
-    def of_launches(self, function: Function, device: Device) -> Iterator[tuple[InstrPlace, ComputeTimes]]:
-        """Yields the times of each kernel of a function, with the place of its last operator."""
-        for number, section in enumerate(function.sections):
-            places = {i.operator: n for n, i in enumerate(section.body) if isinstance(i, OpPart)}
-            for launch in self.fusion.launches(function)[number]:
-                times = ComputeTimes()
-                self._add(times, LaunchTime(self.facts, function, launch, device), section.recompute)
-                yield InstrPlace(number, max(places[op.operator] for op in launch.ops)), times
+    def of_kernels(self, function: Function, number: int, device: Device) -> Iterator[tuple[OpPart, ComputeTimes]]:
+        """Yields the last operator of each kernel of a section, and the kernel's times."""
+        for launch in self.fusion.launches(function)[number]:
+            times = ComputeTimes()
+            self._add(times, LaunchTime(self.facts, function, launch, device), function.sections[number].recompute)
+            yield launch.ops[-1], times
 
     def of_one(self, function: Function, op: OpPart, device: Device) -> ComputeTimes:
         """The times of the one kernel that an operator is in."""
@@ -186,41 +185,72 @@ class Roofline:
         return max(self.devices[role.name], key=lambda d: self.computing.times(function, d).of(phase))
 
     def _collectives(self, function: Function, phase: Phase, device: Device) -> Iterator[tuple[TaskCollective, Cost]]:
-        """Yields a task's collectives, each with its cost; what is hidden of its time is `hidden_s`."""
-        beside = self.cluster.hides_collectives and phase in (Phase.FORWARD, Phase.BACKWARD)
-        blocking: list[Work] = []
-        for found, cost in self._blocking(function, phase, device):
-            if not (beside and isinstance(found.origin, OfGather)):
-                if isinstance(found.origin, InstrPlace):
-                    blocking.append((found.origin, cost.communication_s))
-                yield found, cost
-        if beside and any(section.gathers for section in function.sections):
-            yield from self._beside(function, phase, device, blocking)
-
-    def _blocking(self, function: Function, phase: Phase, device: Device) -> Iterator[tuple[TaskCollective, Cost]]:
-        """Yields the collectives as if the device waited for each but for those that a product hides: of each group
-        that overlaps with the same one, the longer of both times counts."""
-        every = of_task(self.facts, function, phase)
-        for overlaps, group in itertools.groupby(every, key=lambda c: c.call.overlaps):
+        """Yields a task's collectives, each with its cost: `hidden_s` of its time are hidden, `compute_s` is that by
+        which operators are slower for it. Where none runs beside computing, those that overlap with the same product
+        are hidden as a group: the longer time counts."""
+        weights = self._weights(function, phase)
+        waits = self._waits(function, phase, device, weights)
+        every = (c for c in of_task(self.facts, function, phase) if not (weights and isinstance(c.origin, OfGather)))
+        for (overlaps, place), group in itertools.groupby(every, key=lambda c: (c.call.overlaps, _in(waits, c))):
             found = [(c, self.network.collective(c.call, function.submesh)) for c in group]
-            together, share = sum(cost.communication_s for _, cost in found), 1.0
-            if overlaps is not None and together:
+            together = exposed = sum(cost.communication_s for _, cost in found)
+            if place is not None:
+                exposed = waits[place]
+            elif overlaps is not None:
                 op, in_phase = overlaps
                 beside = self.computing.of_one(function, op, device).of(in_phase or phase)
-                share = max(0.0, together - beside * (1 + device.contention)) / together
+                exposed = max(0.0, together - beside * (1 + device.contention))
+            share = exposed / together if together else 1.0
             yield from ((c, _exposing(cost, share * cost.communication_s, device)) for c, cost in found)
+        for number, collective in enumerate(weights.collectives if weights else ()):
+            cost = self.network.collective(collective.call, function.submesh)
+            yield collective, _exposing(cost, waits[number], device)
 
-    def _beside(
-        self, function: Function, phase: Phase, device: Device, blocking: Sequence[Work]
-    ) -> Iterator[tuple[TaskCollective, Cost]]:
-        """Yields the collectives of weights in parts (ZeRO-3), which run beside computing, and beside other collectives
-        that are `blocking`."""
-        travelling = Travelling(self.facts, function, phase)
-        costs = [self.network.collective(c.call, function.submesh) for c in travelling.collectives]
-        work = [(at, times.of(phase)) for at, times in self.computing.of_launches(function, device)]
-        exposed = overlapped(travelling.events([*work, *blocking], [cost.communication_s for cost in costs])).exposed
-        for number, (found, cost) in enumerate(zip(travelling.collectives, costs, strict=True)):
-            yield found, _exposing(cost, exposed[number], device)
+    def _weights(self, function: Function, phase: Phase) -> Travelling | None:
+        """The weights in parts that travel while a task computes; None if there are none."""
+        is_whole = phase in (Phase.FORWARD, Phase.BACKWARD)
+        if not (self.cluster.overlaps_collectives and is_whole and any(s.gathers for s in function.sections)):
+            return None
+        return Travelling(
+            self.facts, function, phase, lambda c: self.network.collective(c, function.submesh).communication_s
+        )
+
+    def _waits(
+        self, function: Function, phase: Phase, device: Device, weights: Travelling | None
+    ) -> dict[Hashable, float]:
+        """If some collectives of a task run beside its computing, the seconds for which the device waits for those of
+        each instruction, by its place, and for each of the weights', by its number."""
+        is_beside = self.cluster.overlaps_collectives and any(s.in_flight for s in function.sections)
+        if not (is_beside or weights):
+            return {}
+        found: dict[Hashable, float] = {}
+        passes = [[*self._passes(function, n, phase, device)] for n in range(len(function.sections))]
+        for key, seconds in overlapped(events(function, passes, weights), device.contention).exposed.items():
+            at = key.at if isinstance(key, CallOf) else key
+            found[at] = found.get(at, 0.0) + seconds
+        return found
+
+    def _passes(self, function: Function, number: int, phase: Phase, device: Device) -> Iterator[Pass]:
+        """The forward or backward, or both in a recomputed section, that a phase of a function runs of a section."""
+        section = function.sections[number]
+        places = {op: k for k, op in enumerate(section.body) if isinstance(op, OpPart)}
+        kernels = [(places[op], times) for op, times in self.computing.of_kernels(function, number, device)]
+
+        def queued(section: Section, phase: Phase) -> dict[int, list[Queued]]:
+            calls: dict[int, list[Queued]] = {}
+            for place, call in of_section(self.facts, function, section, phase):
+                if call.overlaps is None:
+                    seconds = self.network.collective(call, function.submesh).communication_s
+                    calls.setdefault(place, []).append((call.axes, seconds))
+            return calls
+
+        if phase is Phase.FORWARD or (section.recompute and phase.of_inputs):
+            is_first = phase is Phase.FORWARD
+            times = {place: t.forward if is_first else t.recompute for place, t in kernels}
+            yield Pass(times, queued(section, Phase.FORWARD), is_backward=False)
+        if phase is not Phase.FORWARD:
+            times = {place: phase.sum(0.0, t.dgrad, t.wgrad) for place, t in kernels}
+            yield Pass(times, queued(replace(section, recompute=False, kind=None), phase), is_backward=True)
 
     def _update(self, role: Role) -> Cost:
         """The cost of the optimizer's step: a pass over the weights and their state."""
@@ -246,3 +276,9 @@ def _exposing(cost: Cost, exposed_s: float, device: Device) -> Cost:
 def _slower(beside_s: float, device: Device) -> float:
     """The seconds by which computing takes longer beside so many seconds of communication."""
     return beside_s - beside_s / (1 + device.contention)
+
+
+def _in(waits: dict[Hashable, float], found: TaskCollective) -> InstrPlace | None:
+    """The instruction of a collective, if the time for which a device waits for it is known."""
+    origin = found.origin
+    return origin if isinstance(origin, InstrPlace) and origin in waits and found.call.overlaps is None else None

@@ -9,6 +9,7 @@ from tests.prove.mutations import (  # noqa: F401  each adds its kinds to the ta
     draws,
     earlier,
     functions,
+    in_flight,
     kinds,
     loss,
     memory,

@@ -80,10 +80,10 @@ def instructions(program: Program) -> Iterator[tuple[str, Instr, Callable[..., P
             for k, instr in enumerate(section.body):
 
                 def become(*new: Instr, f: Function = function, s: int = s, k: int = k) -> Program:
-                    body = put(f.sections[s].body, k, *new)
-                    return with_function(
-                        program, replace(f, sections=put(f.sections, s, replace(f.sections[s], body=body)))
-                    )
+                    section, body = f.sections[s], put(f.sections[s].body, k, *new)
+                    in_flight = section.in_flight if len(new) == 1 else ()  # others have other numbers then
+                    changed = replace(section, body=body, in_flight=in_flight)
+                    return with_function(program, replace(f, sections=put(f.sections, s, changed)))
 
                 yield f"{function.name} {title(instr)}", instr, become
     for p, prologue in enumerate(program.prologues):
