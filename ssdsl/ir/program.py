@@ -81,7 +81,11 @@ class ScatterGrads(OnFlat):
 
 
 class StartReduce(OnFlat):
-    """Starts to complete the gradient of a flat parameter, once its last addend has been computed."""
+    """Starts to complete the gradient of a flat parameter, once its last addend has been computed. A start `within` the
+    task in front of it does not wait for the end of that backward, which computes the last addend of each weight: it
+    comes as soon as these are there, and the starts before it have begun."""
+
+    within: bool = False
 
 
 class WaitReduce(OnFlat):

@@ -113,7 +113,7 @@ def exposures(program: Program, trace: Trace, cluster: Cluster) -> list[Exposure
     stalls, carried = by_role(trace.stalls, len(trace.ended)), _carried(program, trace)
     found = []
     for role, (intervals, waits) in enumerate(zip(trace.ran, stalls, strict=True)):
-        times = [*_of_intervals(program, intervals, cluster), *(x for stall in waits for x in _of_stall(stall))]
+        times = [*_of_intervals(intervals, cluster), *(x for stall in waits for x in _of_stall(stall))]
         exposed = tuple(sorted((x for x in times if x.end > x.start), key=lambda x: (x.start, x.end)))
         spans = [*((x.start, x.end) for x in carried[role]), *((x.start, x.end) for x in exposed)]
         found.append(Exposure(_length(spans), tuple(sorted(carried[role], key=lambda x: x.start)), exposed))
@@ -123,7 +123,7 @@ def exposures(program: Program, trace: Trace, cluster: Cluster) -> list[Exposure
 # -- what a device waits for -------------------------------------------------------------------------------------------
 
 
-def _of_intervals(program: Program, intervals: Iterable[Interval], cluster: Cluster) -> Iterator[ExposedTime]:
+def _of_intervals(intervals: Iterable[Interval], cluster: Cluster) -> Iterator[ExposedTime]:
     """Yields what is exposed while a role runs its actions: the end of a task, as charts draw it; all of a reduction or
     a gather; the start of an update whose costs still complete gradients."""
     for x in intervals:
@@ -139,9 +139,7 @@ def _of_intervals(program: Program, intervals: Iterable[Interval], cluster: Clus
             case GatherParam():
                 yield ExposedTime(x.start, x.end, x.action, ExposedPart.WEIGHTS, Why.HERE)
             case action if isinstance(action, REDUCING):
-                yield ExposedTime(
-                    x.start, x.end, action, ExposedPart.GRADIENTS, _of_reduction(program, action, cluster)
-                )
+                yield ExposedTime(x.start, x.end, action, ExposedPart.GRADIENTS, _of_reduction(action, cluster))
 
 
 def _waits_s(x: Interval) -> float:
@@ -149,12 +147,10 @@ def _waits_s(x: Interval) -> float:
     return x.cost.communication_s if x.cost.compute_s else x.end - x.start
 
 
-def _of_reduction(program: Program, action: Action, cluster: Cluster) -> Why:
+def _of_reduction(action: Action, cluster: Cluster) -> Why:
     """The reason why a reduction hides behind no task: on this cluster none does, or the program waits for it."""
-    assert isinstance(action, REDUCING)
     overlaps = cluster.overlap.gradients and not cluster.shares_cores
-    is_background = program.flats[action.flat].completion.is_background
-    return Why.CLUSTER if is_background and not overlaps and isinstance(action, StartReduce) else Why.HERE
+    return Why.CLUSTER if not overlaps and isinstance(action, StartReduce) else Why.HERE
 
 
 def _of_stall(stall: Stall) -> Iterator[ExposedTime]:

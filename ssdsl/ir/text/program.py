@@ -157,7 +157,7 @@ class ActionText:
             case ScatterGrads():
                 return f"scatter gradients of flat{action.flat}"
             case StartReduce():
-                return f"start reduce flat{action.flat}"
+                return f"start reduce flat{action.flat}{' within' if action.within else ''}"
             case WaitReduce():
                 return f"wait reduce flat{action.flat}"
             case Update():

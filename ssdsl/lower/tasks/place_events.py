@@ -94,16 +94,17 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
     last_backward = _last_backwards(shared, role, tasks, flats)
     scattered = [f for f in flats if f.completion.each]
     waited: set[Carry] = set()
-    complete: list[FlatParam] = []  # flat parameters whose gradients have their last addend
+    complete: list[StartReduce] = []  # of flat parameters whose gradients have their last addend
     for k, task in enumerate(tasks):
         if isinstance(task, Compute):
-            yield from (StartReduce(f.number) for f in complete)  # after the sends, for which other devices wait
+            yield from complete  # after the sends, for which other devices wait
             complete = []
             for carry in shared.awaited.of(task):
                 if carry not in waited and ends[carry.message, carry.gradient] in (End.RECEIVE, End.BOTH):
                     waited.add(carry)
                     yield Wait(carry.message, carry.at, carry.gradient)
             yield task
+            yield from (start for start in last_backward.get(k, ()) if start.within)
             yield from _scattered(shared, task, scattered)
         else:
             end = ends[task.message, task.gradient]
@@ -114,12 +115,11 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
         for slot in read[k]:
             if last_read[slot] == k and slot[0] not in kept:
                 yield Free(*slot)
-        if k in last_backward:
-            complete += last_backward[k]
+        complete += [start for start in last_backward.get(k, ()) if not start.within]
     if not lowering.trains:
         return
-    yield from (StartReduce(f.number) for f in complete)
-    yield from _epilogue(flats, {f.number for found in last_backward.values() for f in found})
+    yield from complete
+    yield from _epilogue(flats, {start.flat for starts in last_backward.values() for start in starts})
 
 
 class _Ends(dict[tuple[int, bool], End | None]):
@@ -167,17 +167,35 @@ def _is_last_phase(function: Function, phase: Phase) -> bool:
 
 def _last_backwards(
     shared: _Shared, role: Role, tasks: tuple[Task, ...], flats: list[FlatParam]
-) -> dict[int, list[FlatParam]]:
-    """By the number of a task, the flat parameters whose gradients get their last addend in it. Parameters shared with
-    other roles are left out: they are completed at the end, where all roles have one order."""
+) -> dict[int, list[StartReduce]]:
+    """By the number of a task, the starts of the reductions of flat parameters whose gradients get their last addend in
+    it: first those that the task completes alone, which start within it, in the order in which it does. Parameters
+    shared with other roles are left out: they are completed at the end, where all roles have one order."""
     functions, trained = shared.lowering.functions, shared.trained
     computed = ((k, task) for k, task in enumerate(tasks) if isinstance(task, Compute))
     ends = {t.function: k for k, t in computed if _is_last_phase(functions[t.function], t.phase)}
-    last: dict[int, list[FlatParam]] = {}
+    within: dict[tuple[int, int], list[FlatParam]] = {}  # by task, and its function
+    found: dict[int, list[StartReduce]] = {}
     for flat in (f for f in flats if f.completion.once and f.submesh == role.submesh):
-        if adding := [k for function, k in ends.items() if not trained[function].isdisjoint(flat.weights)]:
-            last.setdefault(max(adding), []).append(flat)
-    return last
+        adding = [(k, function) for function, k in ends.items() if not trained[function].isdisjoint(flat.weights)]
+        if not adding:
+            continue
+        k, function = max(adding)
+        is_whole = functions[function].backward is Backward.WHOLE
+        if is_whole and trained[function].issuperset(flat.weights) and _fills_bucket(flat):
+            within.setdefault((k, function), []).append(flat)
+        else:
+            found.setdefault(k, []).append(StartReduce(flat.number))
+    for (k, function), done in within.items():
+        last = [(functions[function].first_read(flat.weights), flat.number) for flat in done]
+        starts = [StartReduce(number, within=True) for _, number in sorted(last, key=lambda x: x[0], reverse=True)]
+        found[k] = [*starts, *found.get(k, ())]
+    return found
+
+
+def _fills_bucket(flat: FlatParam) -> bool:
+    """Whether backward leaves the gradients of a flat parameter one by one, and they are reduced once."""
+    return bool(flat.completion.started) and not flat.completion.each and not flat.sharded.weights
 
 
 def _epilogue(flats: list[FlatParam], started: set[int]) -> Iterator[Action]:

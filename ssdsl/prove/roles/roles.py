@@ -335,7 +335,12 @@ def check_updates(facts: ProofFacts, role: Role) -> None:
         return
     tasks, updates = list[tuple[int, Compute]](), list[int]()
     found: dict[type[OnFlat], dict[int, list[int]]] = {kind: {} for kind in OF_FLATS}  # by flat parameter
+    front, within = -1, dict[int, list[int]]()  # by flat parameter, the action that its start is within
     for k, action in enumerate(role.actions):
+        if isinstance(action, StartReduce) and action.within:
+            within.setdefault(action.flat, []).append(front)
+        else:
+            front = k
         match action:
             case Compute():
                 tasks.append((k, action))
@@ -351,7 +356,10 @@ def check_updates(facts: ProofFacts, role: Role) -> None:
     adds, numbers = _additions(facts, flats, tasks), {f.number for f in flats}
     for flat in flats:
         at = {kind: places.get(flat.number, []) for kind, places in found.items()}
-        _check(facts, flat, adds[flat.number], at, update, where)
+        last = adds[flat.number][-1:] if count(flat.submesh) == count(role.submesh) else []
+        alone = [k for k in last if _completes(facts, role, k, flat)]
+        starts_in_time = all(k in alone for k in within.get(flat.number, ()))
+        _check(facts, flat, adds[flat.number], at, update, where, starts_in_time)
     for places in found.values():
         for number in places.keys() - numbers:
             facts.fail(Rule.REDUCE, where, "", f"flat parameters of these devices: {sorted(numbers)}", number, span)
@@ -364,9 +372,11 @@ def _check(
     at: dict[type[OnFlat], list[int]],
     update: int,
     where: str,
+    starts_in_time: bool,
 ) -> None:
     """Adds a failure for each kind of action on a flat parameter that does not run as often and when it must: `adding`
-    are the role's actions that add to its gradient, and `at` the numbers of the actions of each kind."""
+    are the role's actions that add to its gradient, and `at` the numbers of the actions of each kind. `starts_in_time`:
+    the starts within tasks are in those that complete it."""
     last, ends = (adding[-1] if adding else -1), [*adding[1:], update]
     scatters, starts, waits, gathers = (at[kind] for kind in (ScatterGrads, StartReduce, WaitReduce, GatherParam))
     between = len(scatters) == len(adding) and all(a < s < b for a, s, b in zip(adding, scatters, ends, strict=False))
@@ -375,13 +385,15 @@ def _check(
     gathered = 1 if flat.sharded.optimizer != flat.sharded.weights else 0
     in_time: dict[type[OnFlat], bool] = {
         ScatterGrads: between if flat.completion.each else not scatters,
-        StartReduce: len(starts) == once and all(start > max([last, *scatters]) for start in starts),
+        StartReduce: (
+            len(starts) == once and starts_in_time and all(start > max([last, *scatters]) for start in starts)
+        ),
         WaitReduce: len(waits) == once and all(begun < wait < update for wait in waits),
         GatherParam: len(gathers) == gathered and all(gather > update for gather in gathers),
     }
     wanted: dict[type[OnFlat], str] = {
         ScatterGrads: "one behind each addend" if flat.completion.each else "no scatter: gradients are no finer",
-        StartReduce: f"{once} starts behind the last addend",
+        StartReduce: f"{once} starts behind the last addend, or within the task that adds the last of all weights",
         WaitReduce: f"{once} waits between start and update",
         GatherParam: f"{gathered} gathers behind the update",
     }
@@ -391,6 +403,15 @@ def _check(
             rule = Rule.STALE if kind is GatherParam else Rule.REDUCE
             given = f"{kind.__name__} at {at[kind]}"
             facts.fail(rule, f"{where}, flat parameter {flat.number}", tensor, wanted[kind], given, span)
+
+
+def _completes(facts: ProofFacts, role: Role, k: int, flat: FlatParam) -> bool:
+    """Whether action number k of a role, the last that adds to the gradient of a flat parameter, adds to that of each
+    weight, and leaves these one by one: they are all there before it ends."""
+    task = role.actions[k]
+    assert isinstance(task, Compute)
+    trained = facts.program.functions[task.function].trained
+    return task.phase is Phase.BACKWARD and trained.issuperset(flat.weights) and not flat.sharded.weights
 
 
 def _additions(facts: ProofFacts, flats: list[FlatParam], tasks: list[tuple[int, Compute]]) -> dict[int, list[int]]:

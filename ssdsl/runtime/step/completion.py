@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 
+from ..ranks.transport import PendingWork, Works
 from ..ranks.world import Group
 
 
@@ -21,19 +22,24 @@ class CompletionStep:
     kind: str
     group: Group
 
-    def __call__(self, flat: torch.Tensor) -> torch.Tensor:
+    def start(self, flat: torch.Tensor) -> tuple[torch.Tensor, PendingWork]:
+        """Starts the step. Its result is there after the work's `wait`; until then `flat` must not change."""
         match self.kind:
             case "all_reduce":
-                self.group.all_reduce(flat)
-                return flat
+                return flat, self.group.start_all_reduce(flat)
             case "reduce_scatter":
                 mine = flat.new_empty(flat.numel() // self.group.size)
-                self.group.reduce_scatter(mine, flat)
-                return mine
+                return mine, self.group.start_reduce_scatter(mine, flat)
             case "all_gather":
-                return gathered(flat, self.group)
+                whole = flat.new_empty(flat.numel() * self.group.size)
+                return whole, self.group.start_all_gather(whole, flat)
             case _:
-                return part_of(flat, self.group).clone()
+                return part_of(flat, self.group).clone(), Works(())
+
+    def __call__(self, flat: torch.Tensor) -> torch.Tensor:
+        result, work = self.start(flat)
+        work.wait()
+        return result
 
 
 def part_of(flat: torch.Tensor, group: Group) -> torch.Tensor:
@@ -58,12 +64,6 @@ class GradientCompletion(NamedTuple):
     in_backward: Steps = ()
     each: Steps = ()
     once: Steps = ()
-
-    @property
-    def is_background(self) -> bool:
-        """Whether the last steps run while the rank computes: they are one all_reduce, maybe of a part."""
-        kinds = [step.kind for step in self.once]
-        return kinds.count("all_reduce") == 1 and "reduce_scatter" not in kinds
 
 
 class Levels(NamedTuple):

@@ -65,6 +65,7 @@ class FlatWeights:
 
     shard: torch.nn.Parameter | None = None
     levels = Levels()
+    bucket: Bucket  # of weights that exist between steps
 
     def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int) -> None:
         self.number, self.tied = number, tied
@@ -195,7 +196,7 @@ class Replicated(FlatWeights):
     def start_reduce(self) -> None:
         """Starts to sum the gradients over their ranks: all of them, or this rank's part."""
         if self.completion.once:
-            self._reduction = Reduction(self, self.bucket.filled())
+            self._reduction = Reduction(self, self.completion.once, self.bucket.filled())
 
     def _put_gradient(self, completed: torch.Tensor) -> None:
         self.bucket.put(completed)
@@ -284,7 +285,7 @@ class Sharded(FlatWeights):
         if self.completion.each and self._sum is None:  # no backward has run here
             self.scatter_gradients()
         gradient = self._left() if self._sum is None else self._sum
-        self._reduction, self._sum = Reduction(self, gradient), None
+        self._reduction, self._sum = Reduction(self, self.completion.once, gradient), None
         if self._reduction.gradient is not gradient:
             self._drop_left()
 

@@ -13,6 +13,7 @@ from ..profile.recorder import Recorder
 from ..ranks.transfers import Message, Mover, SentSignal
 from ..ranks.world import World
 from .flat_params import FlatWeights
+from .gradient_buckets import reducing
 from .joins import At, GradientAccumulator, Input
 from .parts import KeptOutput, Placed
 from .split_backward import Waiting, collecting, finish, first_half
@@ -134,9 +135,11 @@ class Runner:
             if learns:
                 self.saved[block.number, part] = inputs, _edges(block, outputs)  # the outputs belong to their readers
 
-    def backward(self, block: Block, **at: int) -> None:
-        """Computes the gradients of a block's inputs and weights."""
-        with self._task("backward of block", "B", block.number, at):
+    def backward(self, block: Block, reduces: Sequence[int] = (), /, **at: int) -> None:
+        """Computes the gradients of a block's inputs and weights; starts to reduce those of some flat parameters, which
+        get their last ones here."""
+        flats = [self.weights.flat(number) for number in reduces]
+        with self._task("backward of block", "B", block.number, at), reducing(flats, self.world):
             self._backward(block, at)
 
     def backward_inputs(self, block: Block, **at: int) -> None:

@@ -128,6 +128,19 @@ def reduced_too_early(program: Program) -> Found:
 
 
 @mutation
+def reduced_within_a_wrong_task(program: Program) -> Found:
+    """A start that its task does not complete, or one that stands behind another action."""
+    for where, _, actions, k, become in _actions(program):
+        action = actions[k]
+        if isinstance(action, StartReduce) and not action.within:
+            yield where, become(put(actions, k, replace(action, within=True)))
+        elif isinstance(action, StartReduce):
+            others = (j for j in range(k, len(actions)) if not isinstance(actions[j], StartReduce))
+            if (other := next(others, None)) is not None:
+                yield f"{where} behind", become(moved(actions, k, other + 1))
+
+
+@mutation
 def task_of_another_part(program: Program) -> Found:
     """A micro-batch twice, and another never; for messages too."""
     for where, _, actions, k, become in _actions(program):
