@@ -9,6 +9,7 @@ from ssdsl.ir.comm import Message, Signal, Transfer
 from ssdsl.ir.param import CompletionStep, FlatParam, SumTiedGrads
 from ssdsl.ir.program import (
     Action,
+    BeginReduce,
     Compute,
     Free,
     GatherParam,
@@ -83,7 +84,7 @@ class _Calls:
             [f"def {name}(run):", f'    """{about}"""', *(self.of(*joined) for joined in _joined(actions))]
         )
 
-    def of(self, action: Action, starts: Sequence[StartReduce] = ()) -> str:
+    def of(self, action: Action, starts: Sequence[BeginReduce] = ()) -> str:
         """The line for an action, and for the starts of reductions within it."""
         match action:
             case Compute() if starts:
@@ -117,7 +118,7 @@ class _Calls:
         about = (f"{', '.join(of)}: {steps}" for steps, of in names.items())
         return "; ".join(filter(None, (*about, *plans)))
 
-    def _template(self, action: Compute | Start | Wait | Free, starts: Sequence[StartReduce] = ()) -> str:
+    def _template(self, action: Compute | Start | Wait | Free, starts: Sequence[BeginReduce] = ()) -> str:
         match action:
             case Compute():
                 function = self.program.functions[action.function]
@@ -135,11 +136,11 @@ class _Calls:
                 return f"free({', '.join([quoted(action.slot).replace('%', '%%'), *('%d' for _ in action.at)])})"
 
 
-def _joined(actions: Iterable[Action]) -> Iterator[tuple[Action, list[StartReduce]]]:
+def _joined(actions: Iterable[Action]) -> Iterator[tuple[Action, list[BeginReduce]]]:
     """Yields each action with the starts within it, which stand behind it."""
-    last: tuple[Action, list[StartReduce]] | None = None
+    last: tuple[Action, list[BeginReduce]] | None = None
     for action in actions:
-        if last is not None and isinstance(action, StartReduce) and action.within:
+        if last is not None and isinstance(action, BeginReduce) and action.within:
             last[1].append(action)
             continue
         if last is not None:

@@ -132,13 +132,18 @@ class Completion(NamedTuple):
     @property
     def started(self) -> tuple[CompletionStep, ...]:
         """The steps of `once` that run while tasks go on: those up to the first in which devices communicate."""
-        own = [step for step in self.once if not isinstance(step, SumTiedGrads)]
-        return tuple(own[: next((n for n, step in enumerate(own, 1) if not isinstance(step, Narrow)), len(own))])
+        own = self._own_once
+        return own[: next((n for n, step in enumerate(own, 1) if not isinstance(step, Narrow)), len(own))]
 
     @property
     def awaited(self) -> tuple[CompletionStep, ...]:
-        """The steps of `once` that run when the reduction is awaited: those behind the ones that it starts with."""
-        return self.once[len(self.started) :]
+        """The steps of `once` that run when the reduction is awaited: those behind the ones with which it starts. The
+        sum over the copies of a tied weight follows them."""
+        return self._own_once[len(self.started) :]
+
+    @property
+    def _own_once(self) -> tuple[CompletionStep, ...]:
+        return tuple(step for step in self.once if not isinstance(step, SumTiedGrads))
 
 
 class FlatParam(Record):

@@ -1,6 +1,7 @@
 """Turns the actions of roles into steps for `execute`: meetings, posts of exchanges, and waits."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -11,10 +12,10 @@ from ssdsl.ir.param import CompletionStep, FlatParam, SumTiedGrads
 from ssdsl.ir.program import (
     Action,
     Compute,
-    FlatAction,
     Free,
     GatherParam,
     Members,
+    OnFlat,
     Role,
     ScatterGrads,
     Start,
@@ -67,6 +68,8 @@ class _Translation:
     def of(self, r: int, actions: Sequence[Action]) -> Iterator[Step]:
         """Yields the steps of role number `r`. A drop has none, nor has a reduction that exchanges nothing."""
         task: Compute | None = None  # the last one
+        scatters = Counter[int]()  # by flat parameter
+        scattered: list[Step] = []  # the wait for the last scatter
         for action in actions:
             match action:
                 case Compute():
@@ -83,13 +86,22 @@ class _Translation:
                     yield Meet(action, action, (r,))
                 case GatherParam():
                     yield Meet(action, action, self._devices(action))
-                case ScatterGrads():  # a meeting, as parts go to their owners at once
+                case ScatterGrads():
                     if is_reduced(self.flats[action.flat].completion.each):
-                        yield Meet(action, action, self._devices(action))
+                        key, members = ("scatter", action.flat, scatters[action.flat]), self._devices(action)
+                        scatters[action.flat] += 1
+                        yield from scattered
+                        yield self._post(r, action, key, task) if self.overlaps else Meet(action, key, members)
+                        scattered = [Await(action, key, members)] if self.overlaps else []
                 case StartReduce():
+                    if self.flats[action.flat].completion.each:
+                        yield from scattered
+                        scattered = []
                     if self.overlaps and is_reduced(self.flats[action.flat].completion.started):
-                        yield self._post_reduce(r, action, task)
+                        yield self._post(r, action, ("reduce", action.flat), task)
                 case WaitReduce():
+                    yield from scattered
+                    scattered = []
                     yield from self._wait_reduce(r, action)
                 case _:
                     assert_never(action)
@@ -107,15 +119,15 @@ class _Translation:
 
     # -- gradients -----------------------------------------------------------------------------------------------------
 
-    def _devices(self, action: FlatAction) -> Roles:
+    def _devices(self, action: OnFlat) -> Roles:
         return self.members[self.flats[action.flat].submesh]
 
-    def _post_reduce(self, r: int, action: StartReduce, task: Compute | None) -> Step:
-        """The start of the last reduction: a post, which travels while tasks go on. One within a task was posted before
-        that ended."""
+    def _post(self, r: int, action: ScatterGrads | StartReduce, key: Hashable, task: Compute | None) -> Step:
+        """The start of a reduction: a post, which travels while tasks go on. One within a task was posted before that
+        ended."""
         flat, members = self.flats[action.flat], self._devices(action)
         earlier_s = self.behind_s(r, task, flat) if action.within and task is not None else 0.0
-        return Post(action, ("reduce", action.flat), members, members, flat.submesh, earlier_s=earlier_s)
+        return Post(action, key, members, members, flat.submesh, earlier_s=earlier_s)
 
     def _wait_reduce(self, r: int, action: WaitReduce) -> Iterator[Step]:
         """The wait for a reduction; then a meeting: of the roles that take the steps behind those that it started with,

@@ -21,12 +21,13 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.execute import ActionPart, Stall, by_role
 from ssdsl.ir.program import (
     Action,
+    BeginReduce,
     Compute,
     GatherParam,
     Members,
     Program,
+    ScatterGrads,
     Start,
-    StartReduce,
     Update,
     Wait,
     WaitReduce,
@@ -150,7 +151,7 @@ def _waits_s(x: Interval) -> float:
 def _of_reduction(action: Action, cluster: Cluster) -> Why:
     """The reason why a reduction hides behind no task: on this cluster none does, or the program waits for it."""
     overlaps = cluster.overlap.gradients and not cluster.shares_cores
-    return Why.CLUSTER if not overlaps and isinstance(action, StartReduce) else Why.HERE
+    return Why.CLUSTER if not overlaps and isinstance(action, BeginReduce) else Why.HERE
 
 
 def _of_stall(stall: Stall) -> Iterator[ExposedTime]:
@@ -160,7 +161,7 @@ def _of_stall(stall: Stall) -> Iterator[ExposedTime]:
     match stall.action:
         case Start():  # a sender that waits until its message has left
             yield ExposedTime(start, stall.end, stall.action, ExposedPart.MESSAGES, Why.CLUSTER)
-        case Wait() | WaitReduce() as action:
+        case Wait() | ScatterGrads() | WaitReduce() as action:
             part = ExposedPart.MESSAGES if isinstance(action, Wait) else ExposedPart.GRADIENTS
             late = max(0.0, stall.left - stall.came)
             leaves = min(stall.end, start + late)

@@ -126,7 +126,7 @@ def _epilogue(intervals: list[Interval], stalls: list[execute.Stall], ended: flo
     ran = [x for x in intervals if x.part is execute.ActionPart.RUN and not isinstance(x.action, Compute)]
     gathered = sum(x.cost.time_s for x in ran if isinstance(x.action, GatherParam))
     reduces = [(x.start, x.end) for x in ran if isinstance(x.action, REDUCING)]
-    reduces += [x.on_its_way for x in stalls if isinstance(x.action, WaitReduce)]
+    reduces += [x.on_its_way for x in stalls if isinstance(x.action, REDUCING)]
     updates = ended
     for x in (x for x in ran if isinstance(x.action, Update)):
         updates = x.start + x.cost.communication_s

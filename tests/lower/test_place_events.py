@@ -46,8 +46,8 @@ def word(action: Action) -> str:
             return f"wait-{message}{chr(39) if gradient else '.'}{at[0]}"
         case Free(slot, at):
             return f"free-{slot.replace(' ', '-')}.{at[0]}"
-        case ScatterGrads(flat):
-            return f"scatter-{flat}"
+        case ScatterGrads(flat, within):
+            return f"{'scatter-within' if within else 'scatter'}-{flat}"
         case StartReduce(flat, within):
             return f"{'within' if within else 'reduce'}-{flat}"
         case WaitReduce(flat):
@@ -146,9 +146,9 @@ def test_reductions_within_a_task_start_in_the_order_in_which_its_backward_compl
     )
 
 
-def test_with_zero_2_gradients_go_to_their_owners_behind_each_backward() -> None:
+def test_with_zero_2_gradients_go_to_their_owners_within_each_backward() -> None:
     found = actions(one("F0 B0 F1 B1", flat(0, "w0", 0, ZERO_2)))
-    assert found == "F0 B0 scatter-0 F1 B1 scatter-0 update gather-0"
+    assert found == "F0 B0 scatter-within-0 F1 B1 scatter-within-0 reduced-0 update gather-0"
 
 
 def test_with_zero_3_neither_reductions_nor_gathers_stand_between_tasks() -> None:
@@ -167,7 +167,7 @@ def test_an_optimizer_in_finer_parts_than_the_weights_reduces_once_and_gathers_w
 
 def test_gradients_in_finer_parts_than_the_weights_are_scattered_behind_each_backward() -> None:
     finer = flat(0, "w0", 0, StateAxes(("dp",), ("dp", "node"), ("dp", "node")), ("dp", "node"))
-    assert actions(one("F0 F1 B0 B1", finer)) == "F0 F1 B0 scatter-0 B1 scatter-0 update gather-0"
+    assert actions(one("F0 F1 B0 B1", finer)) == "F0 F1 B0 scatter-0 B1 scatter-0 reduced-0 update gather-0"
 
 
 def test_in_halves_the_gradients_of_weights_are_there_behind_the_second() -> None:

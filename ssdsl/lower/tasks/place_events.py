@@ -23,6 +23,7 @@ from ssdsl.ir.program import (
     Wait,
     WaitReduce,
 )
+from ssdsl.ir.uses import InstrPlace
 from ssdsl.lower.stages import Carry, Scheduled, Task
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
@@ -104,8 +105,9 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
                     waited.add(carry)
                     yield Wait(carry.message, carry.at, carry.gradient)
             yield task
-            yield from (start for start in last_backward.get(k, ()) if start.within)
-            yield from _scattered(shared, task, scattered)
+            begun = _begun(shared, role, task, scattered, last_backward.get(k, []))
+            yield from (x for x in begun if x.within or isinstance(x, ScatterGrads))
+            complete += [x for x in begun if not x.within and isinstance(x, StartReduce)]
         else:
             end = ends[task.message, task.gradient]
             assert end is not None, "a role has the tasks in which it takes part"
@@ -115,11 +117,10 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
         for slot in read[k]:
             if last_read[slot] == k and slot[0] not in kept:
                 yield Free(*slot)
-        complete += [start for start in last_backward.get(k, ()) if not start.within]
     if not lowering.trains:
         return
     yield from complete
-    yield from _epilogue(flats, {start.flat for starts in last_backward.values() for start in starts})
+    yield from _epilogue(flats, {f.number for last in last_backward.values() for f in last})
 
 
 class _Ends(dict[tuple[int, bool], End | None]):
@@ -150,14 +151,28 @@ def _read(shared: _Shared, ends: _Ends, task: Task) -> list[Slot]:
 # -- gradients ---------------------------------------------------------------------------------------------------------
 
 
-def _scattered(shared: _Shared, task: Compute, flats: list[FlatParam]) -> Iterator[Action]:
-    """Yields the reductions after each backward: its gradients go to the devices that hold parts of them (ZeRO-2)."""
-    function = shared.lowering.functions[task.function]
-    if not flats or not _is_last_phase(function, task.phase):
-        return
-    for flat in flats:
-        if flat.submesh == function.submesh and not shared.trained[task.function].isdisjoint(flat.weights):
-            yield ScatterGrads(flat.number)
+def _begun(
+    shared: _Shared, role: Role, task: Compute, scattered: list[FlatParam], last: list[FlatParam]
+) -> list[ScatterGrads | StartReduce]:
+    """The reductions that begin with a backward: of gradients that go to the devices that hold parts of them after each
+    one (ZeRO-2), and of those that get their `last` addends. First come those of which the backward gives each weight
+    an addend, in the order in which it does; they begin within it."""
+    function, trained = shared.lowering.functions[task.function], shared.trained[task.function]
+    if not (scattered or last) or not _is_last_phase(function, task.phase):
+        return []
+    here = (f for f in scattered if f.submesh == function.submesh and not trained.isdisjoint(f.weights))
+    found: list[tuple[type[ScatterGrads | StartReduce], FlatParam]] = [(ScatterGrads, flat) for flat in here]
+    found += [(StartReduce, flat) for flat in last]
+    within, behind = list[tuple[InstrPlace, ScatterGrads | StartReduce]](), list[ScatterGrads | StartReduce]()
+    for kind, flat in found:
+        fills = function.backward is Backward.WHOLE and trained.issuperset(flat.weights) and not flat.sharded.weights
+        at_once = kind is ScatterGrads or (flat.completion.started and not flat.completion.each)
+        if fills and at_once and role.submesh == flat.submesh:
+            within.append((function.first_read(flat.weights), kind(flat.number, within=True)))
+        else:
+            behind.append(kind(flat.number))
+    within.sort(key=lambda placed: placed[0], reverse=True)
+    return [*(begins for _, begins in within), *behind]
 
 
 def _is_last_phase(function: Function, phase: Phase) -> bool:
@@ -167,40 +182,22 @@ def _is_last_phase(function: Function, phase: Phase) -> bool:
 
 def _last_backwards(
     shared: _Shared, role: Role, tasks: tuple[Task, ...], flats: list[FlatParam]
-) -> dict[int, list[StartReduce]]:
-    """By the number of a task, the starts of the reductions of flat parameters whose gradients get their last addend in
-    it: first those that the task completes alone, which start within it, in the order in which it does. Parameters
-    shared with other roles are left out: they are completed at the end, where all roles have one order."""
+) -> dict[int, list[FlatParam]]:
+    """By the number of a task, the flat parameters whose gradients get their last addend in it. Parameters shared with
+    other roles are left out: they are completed at the end, where all roles have one order."""
     functions, trained = shared.lowering.functions, shared.trained
     computed = ((k, task) for k, task in enumerate(tasks) if isinstance(task, Compute))
     ends = {t.function: k for k, t in computed if _is_last_phase(functions[t.function], t.phase)}
-    within: dict[tuple[int, int], list[FlatParam]] = {}  # by task, and its function
-    found: dict[int, list[StartReduce]] = {}
+    last: dict[int, list[FlatParam]] = {}
     for flat in (f for f in flats if f.completion.once and f.submesh == role.submesh):
-        adding = [(k, function) for function, k in ends.items() if not trained[function].isdisjoint(flat.weights)]
-        if not adding:
-            continue
-        k, function = max(adding)
-        is_whole = functions[function].backward is Backward.WHOLE
-        if is_whole and trained[function].issuperset(flat.weights) and _fills_bucket(flat):
-            within.setdefault((k, function), []).append(flat)
-        else:
-            found.setdefault(k, []).append(StartReduce(flat.number))
-    for (k, function), done in within.items():
-        last = [(functions[function].first_read(flat.weights), flat.number) for flat in done]
-        starts = [StartReduce(number, within=True) for _, number in sorted(last, key=lambda x: x[0], reverse=True)]
-        found[k] = [*starts, *found.get(k, ())]
-    return found
-
-
-def _fills_bucket(flat: FlatParam) -> bool:
-    """Whether backward leaves the gradients of a flat parameter one by one, and they are reduced once."""
-    return bool(flat.completion.started) and not flat.completion.each and not flat.sharded.weights
+        if adding := [k for function, k in ends.items() if not trained[function].isdisjoint(flat.weights)]:
+            last.setdefault(max(adding), []).append(flat)
+    return last
 
 
 def _epilogue(flats: list[FlatParam], started: set[int]) -> Iterator[Action]:
     once = [f for f in flats if f.completion.once]
     yield from (StartReduce(f.number) for f in once if f.number not in started)
-    yield from (WaitReduce(f.number) for f in once)
+    yield from (WaitReduce(f.number) for f in flats if f.completion.each or f.completion.once)
     yield Update()
     yield from (GatherParam(f.number) for f in flats if f.sharded.updated)

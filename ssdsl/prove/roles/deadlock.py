@@ -138,7 +138,7 @@ class _World:
                 axes = set(flat.sharded.optimizer) - set(flat.sharded.weights)
                 return action, self.roles(flat.submesh) if self._spans(flat.submesh, axes) else ()
             case ScatterGrads():
-                return (action, scatters[action.flat]), self._meeting(flat, flat.completion.each)
+                return ("scatter", action.flat, scatters[action.flat]), self._meeting(flat, flat.completion.each)
             case StartReduce():
                 return ("reduce", action.flat), self._meeting(flat, flat.completion.started)
             case WaitReduce() if flat.completion.tied:

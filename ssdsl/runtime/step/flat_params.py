@@ -128,7 +128,10 @@ class FlatWeights:
     # -- gradients ---------------------------------------------------------------------------------------------------
 
     def scatter_gradients(self) -> None:
-        """Reduces the gradients that a backward has left to the ranks that hold their parts."""
+        """Starts to reduce the gradients that a backward has left to the ranks that hold their parts."""
+
+    def add_scattered(self) -> None:
+        """Waits for what was scattered last, and adds it to what was scattered before."""
 
     def start_reduce(self) -> None:
         """Starts to complete the gradients; other work may run until `wait_reduce`."""
@@ -219,6 +222,7 @@ class Sharded(FlatWeights):
     def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int, levels: Levels) -> None:
         super().__init__(number, values, tied, parts)
         self.levels = levels
+        self._scattering: Reduction | None = None
         self._sum: torch.Tensor | None = None  # of the gradients that were scattered
 
     def _shard_of(self, held: torch.Tensor) -> torch.Tensor:
@@ -273,21 +277,32 @@ class Sharded(FlatWeights):
         raise NotImplementedError
 
     def scatter_gradients(self) -> None:
-        """Adds this rank's part of the gradients to the sum of those before."""
-        mine = self.run(self.completion.each, self._left())
+        """Starts to reduce what backward has left to this rank's part."""
+        self._scattering = Reduction(self, self.completion.each, self._left())
         self._drop_left()
-        self._sum = mine if self._sum is None else self._sum.add_(mine)
-        if not self.completion.once:
-            self.shard.grad = self._sum
+
+    def add_scattered(self) -> None:
+        """Waits for what was scattered last, and adds it to what was scattered before."""
+        if self._scattering is not None:
+            mine, self._scattering = self._scattering.wait(), None
+            self._sum = mine if self._sum is None else self._sum.add_(mine)
 
     def start_reduce(self) -> None:
         """Starts to complete what was scattered, or else what backward has left."""
-        if self.completion.each and self._sum is None:  # no backward has run here
+        if self.completion.each and self._scattering is None and self._sum is None:  # no backward has run here
             self.scatter_gradients()
+        self.add_scattered()
         gradient = self._left() if self._sum is None else self._sum
         self._reduction, self._sum = Reduction(self, self.completion.once, gradient), None
         if self._reduction.gradient is not gradient:
             self._drop_left()
+
+    def wait_reduce(self) -> None:
+        """Waits also for what was scattered, if nothing else completes it."""
+        self.add_scattered()
+        if self._sum is not None:
+            self._put_gradient(self._sum)
+        super().wait_reduce()
 
     def _put_gradient(self, completed: torch.Tensor) -> None:
         self.shard.grad = completed
@@ -296,7 +311,7 @@ class Sharded(FlatWeights):
         """Frees what was summed, too."""
         super().drop_gradients()
         self._drop_left()
-        self._sum = None
+        self._scattering = self._sum = None
 
 
 class ShardedState(Sharded):

@@ -3,15 +3,13 @@
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
-from ..profile.operator_clock import TimedPlace
 from ..ranks.transport import PendingWork, Works
-from ..ranks.world import World
 from .completion import Steps
 
 if TYPE_CHECKING:
@@ -113,27 +111,22 @@ class Bucket:
 
 
 @contextmanager
-def reducing(flats: Sequence["FlatWeights"], world: World) -> Iterator[None]:
-    """A context for the backward that computes the last gradients of flat parameters. Each is reduced as soon as its
-    bucket is full, and those before it have started, so that all ranks start them in one order; at the end of backward
-    the others start."""
+def filling(flats: Sequence["FlatWeights"], reduce: Callable[["FlatWeights"], None]) -> Iterator[None]:
+    """A context for a backward that computes gradients of all weights of some flat parameters. `reduce` is called for
+    each as soon as its bucket is full, and it has been called for those before it, so that all ranks start them in one
+    order; for the others at the end of backward."""
     left = deque(flats)
-
-    def start() -> None:
-        flat, tracer = left.popleft(), world.tracer
-        with tracer.aside(TimedPlace("reduce", flat.number)) if tracer is not None else nullcontext():
-            flat.start_reduce()
 
     def start_full() -> None:
         while left and left[0].bucket.is_full:
-            start()
+            reduce(left.popleft())
 
     for flat in flats:
         flat.bucket.expect(start_full)
     try:
         yield
         while left:
-            start()
+            reduce(left.popleft())
     finally:
         for flat in flats:
             flat.bucket.expect(None)

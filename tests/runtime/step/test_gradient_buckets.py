@@ -10,7 +10,7 @@ from ssdsl.runtime.ranks.transport import Merge, PendingWork, Transport, Works
 from ssdsl.runtime.ranks.world import Group, World
 from ssdsl.runtime.step.completion import CompletionStep, GradientCompletion, Levels
 from ssdsl.runtime.step.flat_params import FlatWeights, make_flat_param
-from ssdsl.runtime.step.gradient_buckets import reducing
+from ssdsl.runtime.step.gradient_buckets import filling
 
 WIDTH = 4
 
@@ -47,7 +47,6 @@ class Chain:
             flat = make_flat_param(n, values, levels, None, 2)
             flat.completion = GradientCompletion(once=(CompletionStep(kind, group),))
             self.flats.append(flat)
-        self.world = group.world
 
     def backward(self, order: list[int], forget: int | None = None) -> None:
         """One backward in which these flat parameters are reduced; the layer to `forget` gets no gradient."""
@@ -57,7 +56,7 @@ class Chain:
             y = torch.tanh(y @ (w.detach() if n == forget else w))
             if y.requires_grad:
                 y.register_hook(lambda _, n=n: self.events.append(f"layer {n}"))
-        with reducing([self.flats[n] for n in order], self.world):
+        with filling([self.flats[n] for n in order], lambda flat: flat.start_reduce()):
             y.sum().backward()
             self.events.append("end")
 
@@ -98,7 +97,7 @@ def test_a_backward_that_reduces_nothing_only_adds() -> None:
 
 def test_a_backward_that_fails_reduces_no_more() -> None:
     chain = Chain(2)
-    with pytest.raises(ValueError, match="broken"), reducing(chain.flats, chain.world):
+    with pytest.raises(ValueError, match="broken"), filling(chain.flats, lambda flat: flat.start_reduce()):
         raise ValueError("broken")
     chain.backward([])
     assert chain.events == ["layer 1", "layer 0", "end"]
