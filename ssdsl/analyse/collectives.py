@@ -160,16 +160,14 @@ def of_backward(flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[Size
 
 
 def of_action(action: FlatAction, flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
-    """The collectives of an action on a flat parameter, but for the sum over the copies of a tied weight. If the last
-    sum runs in the background (`completion.awaited`), its gathers run when it is awaited, all others at its start."""
-    awaited = bool(flat.completion.awaited)
+    """The collectives of an action on a flat parameter, but for the sum over the copies of a tied weight."""
     match action:
         case ScatterGrads():
             return of_scatter(flat, state)
         case StartReduce():
-            return (c for c in of_once(flat, state) if not (awaited and c.kind == "all_gather"))
+            return _sized(flat, flat.completion.started, state)
         case WaitReduce():
-            return (c for c in of_once(flat, state) if awaited and c.kind == "all_gather")
+            return _sized(flat, flat.completion.awaited, state)
         case GatherParam():
             return of_updated(flat)
 

@@ -1,14 +1,15 @@
 """Writes a role's step: a function that computes, sends, waits and reduces, in order, and another one for what follows
 the optimizer's update, which is the caller's."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from ssdsl.codegen.python_words import quoted
 from ssdsl.codegen.scope import FileScope
 from ssdsl.ir.comm import Message, Signal, Transfer
-from ssdsl.ir.param import CompletionStep, SumTiedGrads
+from ssdsl.ir.param import CompletionStep, FlatParam, SumTiedGrads
 from ssdsl.ir.program import (
     Action,
+    BeginReduce,
     Compute,
     Free,
     GatherParam,
@@ -79,11 +80,15 @@ class _Calls:
 
     def function(self, name: str, about: str, actions: Iterable[Action]) -> str:
         """A function of the file that calls what some actions say."""
-        return "\n".join([f"def {name}(run):", f'    """{about}"""', *map(self.of, actions)])
+        return "\n".join(
+            [f"def {name}(run):", f'    """{about}"""', *(self.of(*joined) for joined in _joined(actions))]
+        )
 
-    def of(self, action: Action) -> str:
-        """The line for an action."""
+    def of(self, action: Action, starts: Sequence[BeginReduce] = ()) -> str:
+        """The line for an action, and for the starts of reductions within it."""
         match action:
+            case Compute() if starts:
+                return f"    run.{self._template(action, starts) % action.at}  # {self._about_flats(starts)}"
             case Compute():
                 key: Hashable = action.function, action.phase
             case Start():
@@ -93,7 +98,7 @@ class _Calls:
             case Free():
                 key = action.slot, len(action.at)
             case OnFlat():
-                comment = self._about_flat(action)
+                comment = self._about_flats([action])
                 return f"    run.{OF_FLATS[type(action)]}({action.flat}){comment and f'  # {comment}'}"
             case Update():
                 raise InternalError("a step has one update, which is not written")
@@ -101,27 +106,26 @@ class _Calls:
             self.templates[key] = f"    run.{self._template(action)}"
         return self.templates[key] % action.at
 
-    def _about_flat(self, action: OnFlat) -> str:
+    def _about_flats(self, actions: Sequence[OnFlat]) -> str:
         """A comment: `head.weight and 2 more: all_reduce over dp; plan.ssp:2: split model by batch into dp`."""
-        flat = self.program.flats[action.flat]
-        match action:
-            case ScatterGrads():
-                steps = [*map(_over, flat.completion.each)]
-            case StartReduce():
-                steps = [*map(_over, flat.completion.once)]
-            case GatherParam():
-                steps = [f"all_gather over {', '.join(flat.sharded.updated)}"]
-            case _:
-                return ""
-        more = f" and {len(flat.weights) - 1} more" if len(flat.weights) > 1 else ""
-        plan = self.scope.common.origins.flat(flat)
-        return "; ".join(filter(None, (f"{flat.weights[0]}{more}: {', '.join(steps)}", plan)))
+        names, plans = dict[str, list[str]](), dict[str, None]()  # by the steps
+        for action in actions:
+            flat = self.program.flats[action.flat]
+            if steps := _steps(action, flat):
+                more = f" and {len(flat.weights) - 1} more" if len(flat.weights) > 1 else ""
+                names.setdefault(steps, []).append(f"{flat.weights[0]}{more}")
+                plans[self.scope.common.origins.flat(flat)] = None
+        about = (f"{', '.join(of)}: {steps}" for steps, of in names.items())
+        return "; ".join(filter(None, (*about, *plans)))
 
-    def _template(self, action: Compute | Start | Wait | Free) -> str:
+    def _template(self, action: Compute | Start | Wait | Free, starts: Sequence[BeginReduce] = ()) -> str:
         match action:
             case Compute():
                 function = self.program.functions[action.function]
-                return f"{COMPUTES[action.phase]}({_arguments(self.scope.block(function.number), function.time)})"
+                block = ", ".join(
+                    [self.scope.block(function.number), *([str([s.flat for s in starts])] if starts else [])]
+                )
+                return f"{COMPUTES[action.phase]}({_arguments(block, function.time)})"
             case Start() | Wait():
                 verb = action.end.value if isinstance(action, Start) else "wait"
                 verb += "_gradient" if action.gradient else ""
@@ -130,6 +134,33 @@ class _Calls:
                 return f"{verb}({_arguments(_name(self.scope, action.message), time)})"
             case Free():
                 return f"free({', '.join([quoted(action.slot).replace('%', '%%'), *('%d' for _ in action.at)])})"
+
+
+def _joined(actions: Iterable[Action]) -> Iterator[tuple[Action, list[BeginReduce]]]:
+    """Yields each action with the starts within it, which stand behind it."""
+    last: tuple[Action, list[BeginReduce]] | None = None
+    for action in actions:
+        if last is not None and isinstance(action, BeginReduce) and action.within:
+            last[1].append(action)
+            continue
+        if last is not None:
+            yield last
+        last = action, []
+    if last is not None:
+        yield last
+
+
+def _steps(action: OnFlat, flat: FlatParam) -> str:
+    """The steps of an action on a flat parameter; empty for a wait."""
+    match action:
+        case ScatterGrads():
+            return ", ".join(map(_over, flat.completion.each))
+        case StartReduce():
+            return ", ".join(map(_over, flat.completion.once))
+        case GatherParam():
+            return f"all_gather over {', '.join(flat.sharded.updated)}"
+        case _:
+            return ""
 
 
 def _arguments(first: str, time: tuple[TimeIndex, ...]) -> str:

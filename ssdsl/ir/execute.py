@@ -58,7 +58,8 @@ class Post(NamedTuple):
     left. The data leaves when all `sources` have posted, and not before it can arrive at a posted target.
 
     A role sends one message at a time, whoever receives it, and receives one at a time: its link carries both ways at
-    once. Collectives in one `lane` run one after another, beside messages.
+    once. Collectives in one `lane` run one after another, beside messages. A post within a task in front of it came
+    `earlier_s` seconds before that ended.
     """
 
     action: Action
@@ -67,6 +68,7 @@ class Post(NamedTuple):
     targets: Roles
     lane: Hashable = None
     blocks: bool = False
+    earlier_s: float = 0.0
 
 
 class Await(NamedTuple):
@@ -308,7 +310,7 @@ class _Execution(Generic[Cost]):
     def _post(self, r: int, step: Post) -> Sequence[int]:
         exchange = self.exchanges[step.key]
         posted = exchange.posted
-        posted[r] = self.clock[r]
+        posted[r] = self.clock[r] - step.earlier_s
         self.position[r] += 1
         if step.blocks and r in step.sources and (time := self.cost(r, step.action).time_s):
             now = self.clock[r]

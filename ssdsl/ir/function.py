@@ -453,6 +453,11 @@ class Function(Record, dict=True):
         """The weights whose gradients its backward adds to."""
         return frozenset(p.var.name.value for p in self.parameters if p.var.gradient is not None)
 
+    def first_read(self, weights: Iterable[str]) -> InstrPlace:
+        """The place of the first instruction that reads one of some weights. Its backward is the last that adds to
+        their gradients."""
+        return min(self.uses.readers.get(Name(w), [InstrPlace(0, 0)])[0] for w in weights)
+
     def variables(self) -> dict[Name, Var]:
         """Every local value by its name."""
         given = [*(i.var for i in self.inputs), *(p.var for p in self.prepared), *(p.var for p in self.parameters)]

@@ -130,16 +130,20 @@ class Completion(NamedTuple):
         return next((step.submeshes for step in self.once if isinstance(step, SumTiedGrads)), ())
 
     @property
-    def is_background(self) -> bool:
-        """Whether the steps of `once` run while tasks go on: they are one all_reduce, maybe of a part of the gradient.
-        A reduce_scatter blocks where it starts."""
-        kinds = [type(step) for step in self.once]
-        return kinds.count(AllReduce) == 1 and ReduceScatter not in kinds
+    def started(self) -> tuple[CompletionStep, ...]:
+        """The steps of `once` that run while tasks go on: those up to the first in which devices communicate."""
+        own = self._own_once
+        return own[: next((n for n, step in enumerate(own, 1) if not isinstance(step, Narrow)), len(own))]
 
     @property
-    def awaited(self) -> tuple[AllGather, ...]:
-        """The steps that run when the reduction is awaited: they gather what was reduced in the background."""
-        return tuple(step for step in self.once if isinstance(step, AllGather)) if self.is_background else ()
+    def awaited(self) -> tuple[CompletionStep, ...]:
+        """The steps of `once` that run when the reduction is awaited: those behind the ones with which it starts. The
+        sum over the copies of a tied weight follows them."""
+        return self._own_once[len(self.started) :]
+
+    @property
+    def _own_once(self) -> tuple[CompletionStep, ...]:
+        return tuple(step for step in self.once if not isinstance(step, SumTiedGrads))
 
 
 class FlatParam(Record):

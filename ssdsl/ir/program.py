@@ -76,16 +76,25 @@ class OnFlat(Record):
     flat: int
 
 
-class ScatterGrads(OnFlat):
-    """Reduces the gradient that a backward has left to the devices that hold its parts (ZeRO-2)."""
+class BeginReduce(OnFlat):
+    """Starts to reduce the gradient of a flat parameter. A start `within` the task in front of it does not wait for the
+    end of that backward, which adds to the gradient of each weight: it comes as soon as these are there, and the starts
+    before it have begun."""
+
+    within: bool = False
 
 
-class StartReduce(OnFlat):
+class ScatterGrads(BeginReduce):
+    """Starts to reduce the gradient that a backward has left to the devices that hold its parts (ZeRO-2). The scatter
+    that started before it has then arrived, so that few gradients are whole at a time."""
+
+
+class StartReduce(BeginReduce):
     """Starts to complete the gradient of a flat parameter, once its last addend has been computed."""
 
 
 class WaitReduce(OnFlat):
-    """Waits until the gradient of a flat parameter is complete."""
+    """Waits until the gradient of a flat parameter is complete, or all of its addends have been scattered."""
 
 
 class Update(Record):

@@ -1,6 +1,7 @@
 """Turns the actions of roles into steps for `execute`: meetings, posts of exchanges, and waits."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -11,10 +12,10 @@ from ssdsl.ir.param import CompletionStep, FlatParam, SumTiedGrads
 from ssdsl.ir.program import (
     Action,
     Compute,
-    FlatAction,
     Free,
     GatherParam,
     Members,
+    OnFlat,
     Role,
     ScatterGrads,
     Start,
@@ -33,15 +34,17 @@ def steps_of(
     flats: Sequence[FlatParam],
     *,
     meets: Callable[[Compute], bool] = lambda action: True,
+    behind_s: Callable[[int, Compute, FlatParam], float] = lambda role, task, flat: 0.0,
     overlaps: bool = True,
     blocks: bool = False,
 ) -> Steps:
     """The steps of the roles' actions.
 
-    `meets`: whether a computation brings the roles of its function together (it has collectives). Without `overlaps`
-    gradients are reduced where they are awaited, not in the background. With `blocks` a sender waits until it has sent.
+    `meets`: whether a computation brings the roles of its function together (it has collectives). `behind_s`: for how
+    long a role's backward goes on when the gradients of a flat parameter are there. Without `overlaps` gradients are
+    reduced where they are awaited, not in the background. With `blocks` a sender waits until it has sent.
     """
-    found = _Translation(tuple(roles), functions, messages, flats, meets, overlaps, blocks)
+    found = _Translation(tuple(roles), functions, messages, flats, meets, behind_s, overlaps, blocks)
     of_role = tuple(tuple(found.of(r, role.actions)) for r, role in enumerate(roles))
     return Steps(tuple(r.name for r in roles), of_role, found.describe)
 
@@ -53,6 +56,7 @@ class _Translation:
     messages: Sequence[Message]
     flats: Sequence[FlatParam]
     meets: Callable[[Compute], bool]
+    behind_s: Callable[[int, Compute, FlatParam], float]
     overlaps: bool
     blocks: bool
     members: Members = field(init=False)
@@ -63,9 +67,13 @@ class _Translation:
 
     def of(self, r: int, actions: Sequence[Action]) -> Iterator[Step]:
         """Yields the steps of role number `r`. A drop has none, nor has a reduction that exchanges nothing."""
+        task: Compute | None = None  # the last one
+        scatters = Counter[int]()  # by flat parameter
+        scattered: list[Step] = []  # the wait for the last scatter
         for action in actions:
             match action:
                 case Compute():
+                    task = action
                     yield Meet(action, action, self._meeting(action) or (r,))
                 case Start():
                     sources, targets = self._ends(action)
@@ -78,12 +86,22 @@ class _Translation:
                     yield Meet(action, action, (r,))
                 case GatherParam():
                     yield Meet(action, action, self._devices(action))
-                case ScatterGrads():  # a meeting, as parts go to their owners at once
-                    if _is_reduced(self.flats[action.flat].completion.each):
-                        yield Meet(action, action, self._devices(action))
+                case ScatterGrads():
+                    if is_reduced(self.flats[action.flat].completion.each):
+                        key, members = ("scatter", action.flat, scatters[action.flat]), self._devices(action)
+                        scatters[action.flat] += 1
+                        yield from scattered
+                        yield self._post(r, action, key, task) if self.overlaps else Meet(action, key, members)
+                        scattered = [Await(action, key, members)] if self.overlaps else []
                 case StartReduce():
-                    yield from self._start_reduce(action)
+                    if self.flats[action.flat].completion.each:
+                        yield from scattered
+                        scattered = []
+                    if self.overlaps and is_reduced(self.flats[action.flat].completion.started):
+                        yield self._post(r, action, ("reduce", action.flat), task)
                 case WaitReduce():
+                    yield from scattered
+                    scattered = []
                     yield from self._wait_reduce(r, action)
                 case _:
                     assert_never(action)
@@ -101,32 +119,28 @@ class _Translation:
 
     # -- gradients -----------------------------------------------------------------------------------------------------
 
-    def _devices(self, action: FlatAction) -> Roles:
+    def _devices(self, action: OnFlat) -> Roles:
         return self.members[self.flats[action.flat].submesh]
 
-    def _start_reduce(self, action: StartReduce) -> Iterator[Step]:
-        """The start of the last reduction: a post, which travels while tasks go on, or a meeting if it does not run in
-        the background."""
+    def _post(self, r: int, action: ScatterGrads | StartReduce, key: Hashable, task: Compute | None) -> Step:
+        """The start of a reduction: a post, which travels while tasks go on. One within a task was posted before that
+        ended."""
         flat, members = self.flats[action.flat], self._devices(action)
-        if not _is_reduced(flat.completion.once):
-            return
-        if not flat.completion.is_background:
-            yield Meet(action, action, members)
-        elif self.overlaps:
-            yield Post(action, action, members, members, flat.submesh)
+        earlier_s = self.behind_s(r, task, flat) if action.within and task is not None else 0.0
+        return Post(action, key, members, members, flat.submesh, earlier_s=earlier_s)
 
     def _wait_reduce(self, r: int, action: WaitReduce) -> Iterator[Step]:
-        """The wait for a reduction; then a meeting: of the roles that gather the sum, or for a tied weight of all that
-        have a copy, to sum these."""
-        flat, members = self.flats[action.flat], self._devices(action)
-        if flat.completion.is_background:
-            start = StartReduce(action.flat)
-            yield Await(action, start, members) if self.overlaps else Meet(start, start, members)
-        if tied := flat.completion.tied:
+        """The wait for a reduction; then a meeting: of the roles that take the steps behind those that it started with,
+        or for a tied weight of all that have a copy, to sum these."""
+        completion, members = self.flats[action.flat].completion, self._devices(action)
+        if is_reduced(completion.started):
+            start, key = StartReduce(action.flat), ("reduce", action.flat)
+            yield Await(action, key, members) if self.overlaps else Meet(start, key, members)
+        if tied := completion.tied:
             together = tuple(sorted({m for s in tied for m in self.members[s]}))
-            yield Meet(action, ("tied", flat.weights), together)
+            yield Meet(action, ("tied", self.flats[action.flat].weights), together)
         else:
-            yield Meet(action, action, members if flat.completion.awaited else (r,))
+            yield Meet(action, action, members if is_reduced(completion.awaited) else (r,))
 
     def describe(self, action: Action) -> str:
         """An action as the views show it: `block0.fwd[m = 2]`, `message 3 of block1[m = 0]`."""
@@ -145,6 +159,6 @@ class _Translation:
         return f"{what}{function.name}{phase}" + (f"[{inside}]" if inside else "")
 
 
-def _is_reduced(steps: Sequence[CompletionStep]) -> bool:
+def is_reduced(steps: Sequence[CompletionStep]) -> bool:
     """Whether devices exchange gradients in these steps, apart from copies of tied weights."""
     return any(not isinstance(step, SumTiedGrads) and travels(step) for step in steps)

@@ -7,7 +7,7 @@ from itertools import groupby
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.comm import Message, Transfer, functions_of
 from ssdsl.ir.execute import ActionPart
-from ssdsl.ir.program import Action, At, Compute, Program, Start, StartReduce, Wait
+from ssdsl.ir.program import Action, At, BeginReduce, Compute, Program, Start, Wait
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
@@ -104,7 +104,7 @@ def _event(program: Program, statements: "Statements", row: int, x: Interval, ep
             )
         case Start() as start:
             return _message_event(program, statements, row, x, start)
-        case StartReduce() if x.part is ActionPart.RECEIVED and x.start < min(x.end, epilogue.start):
+        case BeginReduce() if x.part is ActionPart.RECEIVED and x.start < min(x.end, epilogue.start):
             size = sum(s.size_bytes for s in x.cost.sent)
             return Event(row, Stream.TRANSFER, EventKind.REDUCE, x.start, x.end, "gradients", (), x.cost.time_s, size)
         case _:

@@ -21,12 +21,13 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.execute import ActionPart, Stall, by_role
 from ssdsl.ir.program import (
     Action,
+    BeginReduce,
     Compute,
     GatherParam,
     Members,
     Program,
+    ScatterGrads,
     Start,
-    StartReduce,
     Update,
     Wait,
     WaitReduce,
@@ -113,7 +114,7 @@ def exposures(program: Program, trace: Trace, cluster: Cluster) -> list[Exposure
     stalls, carried = by_role(trace.stalls, len(trace.ended)), _carried(program, trace)
     found = []
     for role, (intervals, waits) in enumerate(zip(trace.ran, stalls, strict=True)):
-        times = [*_of_intervals(program, intervals, cluster), *(x for stall in waits for x in _of_stall(stall))]
+        times = [*_of_intervals(intervals, cluster), *(x for stall in waits for x in _of_stall(stall))]
         exposed = tuple(sorted((x for x in times if x.end > x.start), key=lambda x: (x.start, x.end)))
         spans = [*((x.start, x.end) for x in carried[role]), *((x.start, x.end) for x in exposed)]
         found.append(Exposure(_length(spans), tuple(sorted(carried[role], key=lambda x: x.start)), exposed))
@@ -123,7 +124,7 @@ def exposures(program: Program, trace: Trace, cluster: Cluster) -> list[Exposure
 # -- what a device waits for -------------------------------------------------------------------------------------------
 
 
-def _of_intervals(program: Program, intervals: Iterable[Interval], cluster: Cluster) -> Iterator[ExposedTime]:
+def _of_intervals(intervals: Iterable[Interval], cluster: Cluster) -> Iterator[ExposedTime]:
     """Yields what is exposed while a role runs its actions: the end of a task, as charts draw it; all of a reduction or
     a gather; the start of an update whose costs still complete gradients."""
     for x in intervals:
@@ -139,9 +140,7 @@ def _of_intervals(program: Program, intervals: Iterable[Interval], cluster: Clus
             case GatherParam():
                 yield ExposedTime(x.start, x.end, x.action, ExposedPart.WEIGHTS, Why.HERE)
             case action if isinstance(action, REDUCING):
-                yield ExposedTime(
-                    x.start, x.end, action, ExposedPart.GRADIENTS, _of_reduction(program, action, cluster)
-                )
+                yield ExposedTime(x.start, x.end, action, ExposedPart.GRADIENTS, _of_reduction(action, cluster))
 
 
 def _waits_s(x: Interval) -> float:
@@ -149,15 +148,10 @@ def _waits_s(x: Interval) -> float:
     return x.cost.communication_s if x.cost.compute_s else x.end - x.start
 
 
-def _of_reduction(program: Program, action: Action, cluster: Cluster) -> Why:
+def _of_reduction(action: Action, cluster: Cluster) -> Why:
     """The reason why a reduction hides behind no task: on this cluster none does, or the program waits for it."""
-    assert isinstance(action, REDUCING)
-    is_background = program.flats[action.flat].completion.is_background
-    return (
-        Why.CLUSTER
-        if is_background and not cluster.overlaps_collectives and isinstance(action, StartReduce)
-        else Why.HERE
-    )
+    is_late = isinstance(action, BeginReduce) and not cluster.overlaps_collectives
+    return Why.CLUSTER if is_late else Why.HERE
 
 
 def _of_stall(stall: Stall) -> Iterator[ExposedTime]:
@@ -167,7 +161,7 @@ def _of_stall(stall: Stall) -> Iterator[ExposedTime]:
     match stall.action:
         case Start():  # a sender that waits until its message has left
             yield ExposedTime(start, stall.end, stall.action, ExposedPart.MESSAGES, Why.CLUSTER)
-        case Wait() | WaitReduce() as action:
+        case Wait() | ScatterGrads() | WaitReduce() as action:
             part = ExposedPart.MESSAGES if isinstance(action, Wait) else ExposedPart.GRADIENTS
             late = max(0.0, stall.left - stall.came)
             leaves = min(stall.end, start + late)

@@ -8,8 +8,11 @@ so the work of simulating a step depends on the number of roles, not of devices.
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import cache
+from itertools import accumulate
 
 from ssdsl.ir import execute
+from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import (
     Action,
     Compute,
@@ -53,8 +56,18 @@ def run(
         submesh = program.functions[action.function].submesh
         return any(cost(r, action).communication_s for r in members[submesh])
 
+    @cache
+    def shares(r: int, number: int) -> list[float]:
+        """For each section of a function, the share of a role's backward that still runs behind that section's."""
+        seconds = [0.0, *accumulate(costs.of_sections(program.functions[number], program.roles[r]))]
+        return [before / (seconds[-1] or 1.0) for before in seconds[:-1]]
+
+    def behind_s(r: int, task: Compute, flat: FlatParam) -> float:
+        section = program.functions[task.function].first_read(flat.weights).section
+        return cost(r, task).time_s * shares(r, task.function)[section]
+
     parts = program.roles, program.functions, program.messages, program.flats
-    steps = steps_of(*parts, meets=meets, overlaps=overlaps, blocks=blocks)
+    steps = steps_of(*parts, meets=meets, behind_s=behind_s, overlaps=overlaps, blocks=blocks)
     return execute.execute(steps, cost, contention)
 
 
@@ -113,7 +126,7 @@ def _epilogue(intervals: list[Interval], stalls: list[execute.Stall], ended: flo
     ran = [x for x in intervals if x.part is execute.ActionPart.RUN and not isinstance(x.action, Compute)]
     gathered = sum(x.cost.time_s for x in ran if isinstance(x.action, GatherParam))
     reduces = [(x.start, x.end) for x in ran if isinstance(x.action, REDUCING)]
-    reduces += [x.on_its_way for x in stalls if isinstance(x.action, WaitReduce)]
+    reduces += [x.on_its_way for x in stalls if isinstance(x.action, REDUCING)]
     updates = ended
     for x in (x for x in ran if isinstance(x.action, Update)):
         updates = x.start + x.cost.communication_s

@@ -46,6 +46,14 @@ def awaited(number: int, *sources: int) -> Await:
     return Await(WaitReduce(number), number, sources)
 
 
+def test_a_post_within_a_task_travels_while_that_ends() -> None:
+    start, end = posted(0, (0,), (0,))._replace(earlier_s=3.0), awaited(0, 0)
+    trace = run([task(0, 0), start, end], Compute=4.0, StartReduce=5.0)
+    (moved,) = (x for x in trace.intervals if isinstance(x.action, StartReduce))
+    assert (moved.start, moved.end) == (1.0, 6.0)
+    assert [(x.start, x.end, x.left) for x in trace.stalls] == [(4.0, 6.0, 1.0)]
+
+
 def test_roles_that_meet_start_with_the_last_and_go_at_the_pace_of_the_slowest() -> None:
     trace = run([task(0, 0, 1)], [task(1, 1), task(0, 0, 1)], Compute=1.0)
     both = [(x.start, x.end) for x in trace.intervals if x.action == Compute(0, (), Phase.FORWARD)]

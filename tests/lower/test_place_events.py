@@ -2,7 +2,7 @@
 
 import pytest
 
-from ssdsl.ir.function import Backward
+from ssdsl.ir.function import Backward, OpPart, Parameter
 from ssdsl.ir.param import FlatParam, StateAxes, SumTiedGrads
 from ssdsl.ir.program import (
     Action,
@@ -24,7 +24,7 @@ from ssdsl.lower.tasks.place_events import AwaitedTransfers, place_events
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
 from tests.lower.by_hand import submesh
-from tests.lower.stages import pipeline, signal, with_tasks, words
+from tests.lower.stages import pipeline, signal, var, with_tasks, words
 
 WHOLE = StateAxes()
 ZERO_1 = StateAxes(optimizer=("dp",))
@@ -46,10 +46,10 @@ def word(action: Action) -> str:
             return f"wait-{message}{chr(39) if gradient else '.'}{at[0]}"
         case Free(slot, at):
             return f"free-{slot.replace(' ', '-')}.{at[0]}"
-        case ScatterGrads(flat):
-            return f"scatter-{flat}"
-        case StartReduce(flat):
-            return f"reduce-{flat}"
+        case ScatterGrads(flat, within):
+            return f"{'scatter-within' if within else 'scatter'}-{flat}"
+        case StartReduce(flat, within):
+            return f"{'within' if within else 'reduce'}-{flat}"
         case WaitReduce(flat):
             return f"reduced-{flat}"
         case GatherParam(flat):
@@ -120,18 +120,35 @@ def test_a_role_without_tasks_has_no_actions() -> None:
 def test_a_reduction_starts_behind_the_last_backward_and_is_awaited_before_the_update(sharded: StateAxes) -> None:
     gathered = " gather-0" if sharded.optimizer else ""
     found = actions(one("F0 F1 B0 B1", flat(0, "w0", 0, sharded)))
-    assert found == f"F0 F1 B0 B1 reduce-0 reduced-0 update{gathered}"
+    assert found == f"F0 F1 B0 B1 within-0 reduced-0 update{gathered}"
 
 
-def test_a_reduction_starts_before_the_next_task_and_behind_the_sends_for_which_others_wait() -> None:
+def test_a_reduction_of_more_than_its_task_completes_starts_behind_the_sends_for_which_others_wait() -> None:
     lowering = with_tasks(pipeline(2, 2, [(0, 1)]), "", "0.0 F0 B0 0'0 0.1 F1")
-    found = actions(replace(lowering, flats=(flat(0, "w1", 1),)), 1)
+    more = replace(flat(0, "w1", 1), weights=("w1", "w2"))
+    found = actions(replace(lowering, flats=(more,)), 1)
     assert found.startswith("receive-0.0 wait-0.0 F0 free-v0-there.0 B0 send-0'0 receive-0.1 reduce-0 wait-0.1 F1")
+    alone = actions(replace(lowering, flats=(flat(0, "w1", 1), replace(more, number=1))), 1)
+    assert alone.startswith(
+        "receive-0.0 wait-0.0 F0 free-v0-there.0 B0 within-0 send-0'0 receive-0.1 reduce-1 wait-0.1"
+    )
 
 
-def test_with_zero_2_gradients_go_to_their_owners_behind_each_backward() -> None:
+def test_reductions_within_a_task_start_in_the_order_in_which_its_backward_completes_them() -> None:
+    """The backward of what is read last runs first, whatever the numbers."""
+    lowering = one("F0 B0", flat(0, "w0", 0), flat(1, "late", 0))
+    first, *others = lowering.functions
+    reads = tuple(OpPart("y", (), (Name(w),), ()) for w in ("w0", "late"))
+    weights = tuple(Parameter(var(w)) for w in ("w0", "late"))
+    first = replace(first, parameters=weights, sections=(replace(first.sections[0], body=reads),))
+    assert (
+        actions(replace(lowering, functions=(first, *others))) == "F0 B0 within-1 within-0 reduced-0 reduced-1 update"
+    )
+
+
+def test_with_zero_2_gradients_go_to_their_owners_within_each_backward() -> None:
     found = actions(one("F0 B0 F1 B1", flat(0, "w0", 0, ZERO_2)))
-    assert found == "F0 B0 scatter-0 F1 B1 scatter-0 update gather-0"
+    assert found == "F0 B0 scatter-within-0 F1 B1 scatter-within-0 reduced-0 update gather-0"
 
 
 def test_with_zero_3_neither_reductions_nor_gathers_stand_between_tasks() -> None:
@@ -150,7 +167,7 @@ def test_an_optimizer_in_finer_parts_than_the_weights_reduces_once_and_gathers_w
 
 def test_gradients_in_finer_parts_than_the_weights_are_scattered_behind_each_backward() -> None:
     finer = flat(0, "w0", 0, StateAxes(("dp",), ("dp", "node"), ("dp", "node")), ("dp", "node"))
-    assert actions(one("F0 F1 B0 B1", finer)) == "F0 F1 B0 scatter-0 B1 scatter-0 update gather-0"
+    assert actions(one("F0 F1 B0 B1", finer)) == "F0 F1 B0 scatter-0 B1 scatter-0 reduced-0 update gather-0"
 
 
 def test_in_halves_the_gradients_of_weights_are_there_behind_the_second() -> None:
@@ -168,7 +185,7 @@ def test_in_halves_the_gradients_of_weights_are_there_behind_the_second() -> Non
 def test_what_several_roles_share_is_reduced_at_the_end_in_one_order() -> None:
     shared = replace(flat(0, "w0", 0), submesh=submesh({"pp": 2}))
     assert actions(one("F0 B0 F1", shared)) == "F0 B0 F1 reduce-0 reduced-0 update"
-    assert actions(one("F0 B0 F1", flat(0, "w0", 0))) == "F0 B0 reduce-0 F1 reduced-0 update"
+    assert actions(one("F0 B0 F1", flat(0, "w0", 0))) == "F0 B0 within-0 F1 reduced-0 update"
 
 
 def test_copies_of_a_tied_weight_are_summed_before_the_update_whatever_the_stage_of_zero() -> None:

@@ -160,9 +160,9 @@ class ActionText:
             case Free():
                 return f'free "{action.slot}"{at_text(action.at, self.slots[action.slot])}'
             case ScatterGrads():
-                return f"scatter gradients of flat{action.flat}"
+                return f"scatter gradients of flat{action.flat}{' within' if action.within else ''}"
             case StartReduce():
-                return f"start reduce flat{action.flat}"
+                return f"start reduce flat{action.flat}{' within' if action.within else ''}"
             case WaitReduce():
                 return f"wait reduce flat{action.flat}"
             case Update():

@@ -23,6 +23,7 @@ from ssdsl.ir.program import (
     Wait,
     WaitReduce,
 )
+from ssdsl.ir.uses import InstrPlace
 from ssdsl.lower.stages import Carry, Scheduled, Task
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
@@ -94,17 +95,19 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
     last_backward = _last_backwards(shared, role, tasks, flats)
     scattered = [f for f in flats if f.completion.each]
     waited: set[Carry] = set()
-    complete: list[FlatParam] = []  # flat parameters whose gradients have their last addend
+    complete: list[StartReduce] = []  # of flat parameters whose gradients have their last addend
     for k, task in enumerate(tasks):
         if isinstance(task, Compute):
-            yield from (StartReduce(f.number) for f in complete)  # after the sends, for which other devices wait
+            yield from complete  # after the sends, for which other devices wait
             complete = []
             for carry in shared.awaited.of(task):
                 if carry not in waited and ends[carry.message, carry.gradient] in (End.RECEIVE, End.BOTH):
                     waited.add(carry)
                     yield Wait(carry.message, carry.at, carry.gradient)
             yield task
-            yield from _scattered(shared, task, scattered)
+            begun = _begun(shared, role, task, scattered, last_backward.get(k, []))
+            yield from (x for x in begun if x.within or isinstance(x, ScatterGrads))
+            complete += [x for x in begun if not x.within and isinstance(x, StartReduce)]
         else:
             end = ends[task.message, task.gradient]
             assert end is not None, "a role has the tasks in which it takes part"
@@ -114,12 +117,10 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
         for slot in read[k]:
             if last_read[slot] == k and slot[0] not in kept:
                 yield Free(*slot)
-        if k in last_backward:
-            complete += last_backward[k]
     if not lowering.trains:
         return
-    yield from (StartReduce(f.number) for f in complete)
-    yield from _epilogue(flats, {f.number for found in last_backward.values() for f in found})
+    yield from complete
+    yield from _epilogue(flats, {f.number for last in last_backward.values() for f in last})
 
 
 class _Ends(dict[tuple[int, bool], End | None]):
@@ -150,14 +151,28 @@ def _read(shared: _Shared, ends: _Ends, task: Task) -> list[Slot]:
 # -- gradients ---------------------------------------------------------------------------------------------------------
 
 
-def _scattered(shared: _Shared, task: Compute, flats: list[FlatParam]) -> Iterator[Action]:
-    """Yields the reductions after each backward: its gradients go to the devices that hold parts of them (ZeRO-2)."""
-    function = shared.lowering.functions[task.function]
-    if not flats or not _is_last_phase(function, task.phase):
-        return
-    for flat in flats:
-        if flat.submesh == function.submesh and not shared.trained[task.function].isdisjoint(flat.weights):
-            yield ScatterGrads(flat.number)
+def _begun(
+    shared: _Shared, role: Role, task: Compute, scattered: list[FlatParam], last: list[FlatParam]
+) -> list[ScatterGrads | StartReduce]:
+    """The reductions that begin with a backward: of gradients that go to the devices that hold parts of them after each
+    one (ZeRO-2), and of those that get their `last` addends. First come those of which the backward gives each weight
+    an addend, in the order in which it does; they begin within it."""
+    function, trained = shared.lowering.functions[task.function], shared.trained[task.function]
+    if not (scattered or last) or not _is_last_phase(function, task.phase):
+        return []
+    here = (f for f in scattered if f.submesh == function.submesh and not trained.isdisjoint(f.weights))
+    found: list[tuple[type[ScatterGrads | StartReduce], FlatParam]] = [(ScatterGrads, flat) for flat in here]
+    found += [(StartReduce, flat) for flat in last]
+    within, behind = list[tuple[InstrPlace, ScatterGrads | StartReduce]](), list[ScatterGrads | StartReduce]()
+    for kind, flat in found:
+        fills = function.backward is Backward.WHOLE and trained.issuperset(flat.weights) and not flat.sharded.weights
+        at_once = kind is ScatterGrads or (flat.completion.started and not flat.completion.each)
+        if fills and at_once and role.submesh == flat.submesh:
+            within.append((function.first_read(flat.weights), kind(flat.number, within=True)))
+        else:
+            behind.append(kind(flat.number))
+    within.sort(key=lambda placed: placed[0], reverse=True)
+    return [*(begins for _, begins in within), *behind]
 
 
 def _is_last_phase(function: Function, phase: Phase) -> bool:
@@ -183,6 +198,6 @@ def _last_backwards(
 def _epilogue(flats: list[FlatParam], started: set[int]) -> Iterator[Action]:
     once = [f for f in flats if f.completion.once]
     yield from (StartReduce(f.number) for f in once if f.number not in started)
-    yield from (WaitReduce(f.number) for f in once)
+    yield from (WaitReduce(f.number) for f in flats if f.completion.each or f.completion.once)
     yield Update()
     yield from (GatherParam(f.number) for f in flats if f.sharded.updated)

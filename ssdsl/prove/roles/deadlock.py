@@ -138,10 +138,9 @@ class _World:
                 axes = set(flat.sharded.optimizer) - set(flat.sharded.weights)
                 return action, self.roles(flat.submesh) if self._spans(flat.submesh, axes) else ()
             case ScatterGrads():
-                return (action, scatters[action.flat]), self._meeting(flat, flat.completion.each)
+                return ("scatter", action.flat, scatters[action.flat]), self._meeting(flat, flat.completion.each)
             case StartReduce():
-                awaited = flat.completion.awaited
-                return action, self._meeting(flat, [s for s in flat.completion.once if s not in awaited])
+                return ("reduce", action.flat), self._meeting(flat, flat.completion.started)
             case WaitReduce() if flat.completion.tied:
                 return ("tied", flat.weights), tuple(
                     dict.fromkeys(k for s in flat.completion.tied for k in self.roles(s))

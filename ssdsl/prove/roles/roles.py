@@ -19,6 +19,7 @@ from ssdsl.ir.param import FlatParam
 from ssdsl.ir.parts import coordinates
 from ssdsl.ir.program import (
     At,
+    BeginReduce,
     Compute,
     End,
     Free,
@@ -335,7 +336,12 @@ def check_updates(facts: ProofFacts, role: Role) -> None:
         return
     tasks, updates = list[tuple[int, Compute]](), list[int]()
     found: dict[type[OnFlat], dict[int, list[int]]] = {kind: {} for kind in OF_FLATS}  # by flat parameter
+    front, within = -1, dict[tuple[type, int], list[int]]()  # by kind and flat parameter, the tasks of starts within
     for k, action in enumerate(role.actions):
+        if isinstance(action, BeginReduce) and action.within:
+            within.setdefault((type(action), action.flat), []).append(front)
+        else:
+            front = k
         match action:
             case Compute():
                 tasks.append((k, action))
@@ -351,7 +357,13 @@ def check_updates(facts: ProofFacts, role: Role) -> None:
     adds, numbers = _additions(facts, flats, tasks), {f.number for f in flats}
     for flat in flats:
         at = {kind: places.get(flat.number, []) for kind, places in found.items()}
-        _check(facts, flat, adds[flat.number], at, update, where)
+        fills = [k for k in adds[flat.number] if _fills(facts, role, k, flat)]
+        wrong: dict[type[OnFlat], bool] = {
+            ScatterGrads: not {*fills}.issuperset(within.get((ScatterGrads, flat.number), ())),
+            StartReduce: not {*fills[-1:]}.issuperset(within.get((StartReduce, flat.number), ()))
+            or (bool(flat.completion.each) and (StartReduce, flat.number) in within),
+        }
+        _check(facts, flat, adds[flat.number], at, update, where, wrong)
     for places in found.values():
         for number in places.keys() - numbers:
             facts.fail(Rule.REDUCE, where, "", f"flat parameters of these devices: {sorted(numbers)}", number, span)
@@ -364,33 +376,46 @@ def _check(
     at: dict[type[OnFlat], list[int]],
     update: int,
     where: str,
+    wrong: dict[type[OnFlat], bool],
 ) -> None:
     """Adds a failure for each kind of action on a flat parameter that does not run as often and when it must: `adding`
-    are the role's actions that add to its gradient, and `at` the numbers of the actions of each kind."""
+    are the role's actions that add to its gradient, and `at` the numbers of the actions of each kind. `wrong`: whether
+    some begin within a task that does not give each weight an addend."""
     last, ends = (adding[-1] if adding else -1), [*adding[1:], update]
     scatters, starts, waits, gathers = (at[kind] for kind in (ScatterGrads, StartReduce, WaitReduce, GatherParam))
     between = len(scatters) == len(adding) and all(a < s < b for a, s, b in zip(adding, scatters, ends, strict=False))
     begun = max([last, *scatters, *starts])
     once = 1 if flat.completion.once else 0
+    waited = 1 if flat.completion.once or flat.completion.each else 0
     gathered = 1 if flat.sharded.optimizer != flat.sharded.weights else 0
     in_time: dict[type[OnFlat], bool] = {
         ScatterGrads: between if flat.completion.each else not scatters,
         StartReduce: len(starts) == once and all(start > max([last, *scatters]) for start in starts),
-        WaitReduce: len(waits) == once and all(begun < wait < update for wait in waits),
+        WaitReduce: len(waits) == waited and all(begun < wait < update for wait in waits),
         GatherParam: len(gathers) == gathered and all(gather > update for gather in gathers),
     }
     wanted: dict[type[OnFlat], str] = {
         ScatterGrads: "one behind each addend" if flat.completion.each else "no scatter: gradients are no finer",
-        StartReduce: f"{once} starts behind the last addend",
-        WaitReduce: f"{once} waits between start and update",
+        StartReduce: f"{once} starts behind the last addend, or within the task that adds it to all weights",
+        WaitReduce: f"{waited} waits between start and update",
         GatherParam: f"{gathered} gathers behind the update",
     }
     tensor, span = ", ".join(flat.weights[:3]), flat.submesh.mesh.span
     for kind, is_right in in_time.items():
-        if not is_right:
+        if not is_right or wrong.get(kind):
             rule = Rule.STALE if kind is GatherParam else Rule.REDUCE
             given = f"{kind.__name__} at {at[kind]}"
             facts.fail(rule, f"{where}, flat parameter {flat.number}", tensor, wanted[kind], given, span)
+
+
+def _fills(facts: ProofFacts, role: Role, k: int, flat: FlatParam) -> bool:
+    """Whether action number k of a role, which adds to the gradient of a flat parameter of these devices alone, adds to
+    that of each weight, and leaves these one by one: they are all there before it ends."""
+    task = role.actions[k]
+    assert isinstance(task, Compute)
+    adds_all = facts.program.functions[task.function].trained.issuperset(flat.weights)
+    is_alone = count(flat.submesh) == count(role.submesh)
+    return adds_all and is_alone and task.phase is Phase.BACKWARD and not flat.sharded.weights
 
 
 def _additions(facts: ProofFacts, flats: list[FlatParam], tasks: list[tuple[int, Compute]]) -> dict[int, list[int]]:

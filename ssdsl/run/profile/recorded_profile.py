@@ -138,12 +138,13 @@ def _of_a_task(places: Sequence[Sequence[float]]) -> float:
 
 
 def _reductions(flat: FlatParam, times_s: Sequence[float]) -> Iterator[tuple[int, float]]:
-    """Yields the bytes and the seconds of reductions in a step, whose times are in order: one for each that a backward
-    ends with (ZeRO-2), then two of the last one, which is started and awaited."""
-    count = len(times_s) - (2 if flat.completion.once else 0)
-    if each := times_s[:count]:
-        yield flat_bytes(flat, flat.sharded.weights), mean(each)
-    if once := times_s[count:]:
+    """Yields the bytes and the seconds of reductions in a step, whose times are in order: one for each that starts with
+    a backward (ZeRO-2), then two of the last one, which is started and awaited, or one wait for the others."""
+    once = times_s[-2:] if flat.completion.once else ()
+    each = times_s[: len(times_s) - len(once)]
+    if count := len(each) - (0 if once else 1):
+        yield flat_bytes(flat, flat.sharded.weights), sum(each) / count
+    if once:
         yield flat_bytes(flat, flat.sharded.grads), sum(once)
 
 

@@ -22,13 +22,8 @@ class CompletionStep:
     kind: str
     group: Group
 
-    def __call__(self, flat: torch.Tensor) -> torch.Tensor:
-        result, work = self.start(flat)
-        work.wait()
-        return result
-
     def start(self, flat: torch.Tensor) -> tuple[torch.Tensor, PendingWork]:
-        """The gradient after the step, which is there after the work's `wait`. Until then `flat` must not change."""
+        """Starts the step. Its result is there after the work's `wait`; until then `flat` must not change."""
         match self.kind:
             case "all_reduce":
                 return flat, self.group.start_all_reduce(flat)
@@ -40,6 +35,11 @@ class CompletionStep:
                 return whole, Works([self.group.start_all_gather(whole, flat)], flat)
             case _:
                 return part_of(flat, self.group).clone(), Works(())
+
+    def __call__(self, flat: torch.Tensor) -> torch.Tensor:
+        result, work = self.start(flat)
+        work.wait()
+        return result
 
 
 def part_of(flat: torch.Tensor, group: Group) -> torch.Tensor:
@@ -64,12 +64,6 @@ class GradientCompletion(NamedTuple):
     in_backward: Steps = ()
     each: Steps = ()
     once: Steps = ()
-
-    @property
-    def is_background(self) -> bool:
-        """Whether the last steps run while the rank computes: they are one all_reduce, maybe of a part."""
-        kinds = [step.kind for step in self.once]
-        return kinds.count("all_reduce") == 1 and "reduce_scatter" not in kinds
 
 
 class Levels(NamedTuple):

@@ -67,6 +67,7 @@ class FlatWeights:
 
     shard: torch.nn.Parameter | None = None
     levels = Levels()
+    bucket: Bucket  # of weights that exist between steps
 
     def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int) -> None:
         self.number, self.tied = number, tied
@@ -129,7 +130,10 @@ class FlatWeights:
     # -- gradients ---------------------------------------------------------------------------------------------------
 
     def scatter_gradients(self) -> None:
-        """Reduces the gradients that a backward has left to the ranks that hold their parts."""
+        """Starts to reduce the gradients that a backward has left to the ranks that hold their parts."""
+
+    def add_scattered(self) -> None:
+        """Waits for what was scattered last, and adds it to what was scattered before."""
 
     def start_reduce(self) -> None:
         """Starts to complete the gradients; other work may run until `wait_reduce`."""
@@ -197,7 +201,7 @@ class Replicated(FlatWeights):
     def start_reduce(self) -> None:
         """Starts to sum the gradients over their ranks: all of them, or this rank's part."""
         if self.completion.once:
-            self._reduction = Reduction(self, self.bucket.filled())
+            self._reduction = Reduction(self, self.completion.once, self.bucket.filled())
 
     def _put_gradient(self, completed: torch.Tensor) -> None:
         self.bucket.put(completed)
@@ -220,6 +224,7 @@ class Sharded(FlatWeights):
     def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int, levels: Levels) -> None:
         super().__init__(number, values, tied, parts)
         self.levels = levels
+        self._scattering: Reduction | None = None
         self._sum: torch.Tensor | None = None  # of the gradients that were scattered
 
     def _shard_of(self, held: torch.Tensor) -> torch.Tensor:
@@ -274,21 +279,32 @@ class Sharded(FlatWeights):
         raise NotImplementedError
 
     def scatter_gradients(self) -> None:
-        """Adds this rank's part of the gradients to the sum of those before."""
-        mine = self.run(self.completion.each, self._left())
+        """Starts to reduce what backward has left to this rank's part."""
+        self._scattering = Reduction(self, self.completion.each, self._left())
         self._drop_left()
-        self._sum = mine if self._sum is None else self._sum.add_(mine)
-        if not self.completion.once:
-            self.shard.grad = self._sum
+
+    def add_scattered(self) -> None:
+        """Waits for what was scattered last, and adds it to what was scattered before."""
+        if self._scattering is not None:
+            mine, self._scattering = self._scattering.wait(), None
+            self._sum = mine if self._sum is None else self._sum.add_(mine)
 
     def start_reduce(self) -> None:
         """Starts to complete what was scattered, or else what backward has left."""
-        if self.completion.each and self._sum is None:  # no backward has run here
+        if self.completion.each and self._scattering is None and self._sum is None:  # no backward has run here
             self.scatter_gradients()
+        self.add_scattered()
         gradient = self._left() if self._sum is None else self._sum
-        self._reduction, self._sum = Reduction(self, gradient), None
+        self._reduction, self._sum = Reduction(self, self.completion.once, gradient), None
         if self._reduction.gradient is not gradient:
             self._drop_left()
+
+    def wait_reduce(self) -> None:
+        """Waits also for what was scattered, if nothing else completes it."""
+        self.add_scattered()
+        if self._sum is not None:
+            self._put_gradient(self._sum)
+        super().wait_reduce()
 
     def _put_gradient(self, completed: torch.Tensor) -> None:
         self.shard.grad = completed
@@ -297,7 +313,7 @@ class Sharded(FlatWeights):
         """Frees what was summed, too."""
         super().drop_gradients()
         self._drop_left()
-        self._sum = None
+        self._scattering = self._sum = None
 
 
 class ShardedState(Sharded):
@@ -332,7 +348,7 @@ class ShardedWeights(Sharded):
         self.shard = torch.nn.Parameter(self._shard_of(self.held.detach())) if levels.updated else self.held
         self._again: torch.Tensor | None = None
         self._coming: deque[tuple[torch.Tensor, PendingWork]] = deque()  # gathers that nobody has awaited yet
-        self._scattering: tuple[torch.Tensor, PendingWork] | None = None  # this rank's part of the last gradients
+        self._arriving: Reduction | None = None  # of the last gradients, to this rank's part
 
     def _left(self) -> torch.Tensor:
         self.take_scattered()
@@ -347,7 +363,7 @@ class ShardedWeights(Sharded):
         """Forgets what is under way, too."""
         super().drop_gradients()
         self._coming.clear()
-        self._scattering = None
+        self._arriving = None
 
     def weights(self) -> dict[str, torch.Tensor]:
         """All weights, gathered; backward reduces their gradients to the shard's."""
@@ -405,16 +421,12 @@ class ShardedWeights(Sharded):
     def scatter(self, gradients: Iterable[torch.Tensor | None]) -> None:
         """Starts to reduce the weights' gradients to this rank's part of them, [elements / ranks]."""
         self.group.world.ahead.scatters(self)
-        *before, last = self.completion.in_backward
-        whole = self.run(before, self.concatenated(self.held, gradients))
-        with self.noted(last.group):
-            self._scattering = last.start(whole)
+        self._arriving = Reduction(self, self.completion.in_backward, self.concatenated(self.held, gradients))
 
     def take_scattered(self) -> None:
         """Awaits the reduction that is under way, and adds what it gives to the gradients before."""
-        if self._scattering is not None:
-            (mine, work), self._scattering = self._scattering, None
-            work.wait()
+        if self._arriving is not None:
+            mine, self._arriving = self._arriving.wait(), None
             self.held.grad = mine if self.held.grad is None else self.held.grad.add_(mine)
 
 

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from ..profile.operator_clock import TimedPlace
 from ..profile.recorder import Recorder
 from ..ranks.transfers import Message, Mover, SentSignal
 from ..ranks.world import World
 from .flat_params import FlatWeights
+from .gradient_buckets import filling
 from .joins import At, GradientAccumulator, Input
 from .parts import KeptOutput, Placed
 from .split_backward import Waiting, collecting, finish, first_half
@@ -73,6 +75,7 @@ class Runner:
         self.scale = 1.0  # factor of the loss in backward
         self.outputs: list[KeptOutput] = []  # those that are kept until the end of a step
         self.parts: list[tuple[KeptOutput, list[Placed]]] = []  # their parts, after a step
+        self.scattering: FlatWeights | None = None  # the last whose gradients went to the ranks that hold parts of them
         self.doing: str | None = None
         self.recorder: Recorder | None = None
 
@@ -138,9 +141,11 @@ class Runner:
             if learns:
                 self.saved[block.number, part] = inputs, _edges(block, outputs)  # the outputs belong to their readers
 
-    def backward(self, block: Block, **at: int) -> None:
-        """Computes the gradients of a block's inputs and weights."""
-        with self._task("backward of block", "B", block.number, at):
+    def backward(self, block: Block, reduces: Sequence[int] = (), /, **at: int) -> None:
+        """Computes the gradients of a block's inputs and weights; meanwhile starts to reduce those of some flat
+        parameters."""
+        flats = [self.weights.flat(number) for number in reduces]
+        with self._task("backward of block", "B", block.number, at), filling(flats, self._reduce_within):
             self._backward(block, at)
 
     def backward_inputs(self, block: Block, **at: int) -> None:
@@ -259,9 +264,25 @@ class Runner:
     # -- weights -----------------------------------------------------------------------------------------------------
 
     def scatter_gradients(self, flat: int) -> None:
-        """Reduces the gradients that a backward has left to the ranks that hold parts of them."""
+        """Starts to reduce the gradients that a backward has left to the ranks that hold parts of them."""
         with self._on_flat("gradients", flat, "reduce") as weights:
-            weights.scatter_gradients()
+            self._scatter(weights)
+
+    def _scatter(self, flat: FlatWeights) -> None:
+        """Starts to scatter gradients once those before have arrived: few are in memory as a whole."""
+        if self.scattering is not None:
+            self.scattering.add_scattered()
+        self.scattering = flat
+        flat.scatter_gradients()
+
+    def _reduce_within(self, flat: FlatWeights) -> None:
+        """Starts to reduce the gradients of a flat parameter during a backward that has computed all of them."""
+        tracer = self.world.tracer
+        with tracer.aside(TimedPlace("reduce", flat.number)) if tracer is not None else nullcontext():
+            if flat.completion.each:
+                self._scatter(flat)
+            else:
+                flat.start_reduce()
 
     def start_reduce(self, flat: int) -> None:
         """Starts to complete the gradients of a flat parameter."""

@@ -171,13 +171,13 @@ class CommunicationNames:
                 assert_never(action)
 
     def _of_flats(self, action: FlatAction, flat: FlatParam) -> Iterator[tuple[CommunicationName, float]]:
-        """The collectives of an action. A role that awaits a reduction waits for all of it, if it runs in the
-        background, and for the sum over the copies of a tied weight."""
-        state, awaits = self.costs.facts.state, isinstance(action, WaitReduce) and flat.completion.is_background
+        """The collectives of an action. A role that awaits a reduction waits for all of it, and for the sum over the
+        copies of a tied weight."""
+        state, awaits = self.costs.facts.state, isinstance(action, WaitReduce)
         when = "weights" if isinstance(action, GatherParam) else "gradients"
         for call in of_once(flat, state) if awaits else of_action(action, flat, state):
             yield self._of_flat(call.kind, when, flat), self.costs.network.collective(call, flat.submesh).time_s
-        if isinstance(action, WaitReduce) and flat.completion.tied:
+        if awaits and flat.completion.tied:
             yield self._of_flat("all_reduce", "gradients, tied", flat), self.costs.tie(flat).time_s
 
     def _of_task(self, function: Function, phase: Phase, found: TaskCollective) -> CommunicationName:

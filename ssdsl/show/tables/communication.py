@@ -21,7 +21,7 @@ from ssdsl.ir.comm import Message, Move, Transfer
 from ssdsl.ir.function import Conversion, Function, Instr, Prologue, results_of
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
-from ssdsl.ir.program import GatherParam, Program, ScatterGrads, StartReduce
+from ssdsl.ir.program import GatherParam, OnFlat, Program, ScatterGrads, StartReduce
 from ssdsl.ir.uses import InstrPlace
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.paths import starred
@@ -101,6 +101,7 @@ class Labelled:
     program: Program
     facts: ProgramIndex = field(init=False)
     producers: dict[str, str] = field(init=False)
+    on_flats: dict[str, Counter[tuple[type, int]]] = field(default_factory=dict)  # actions, by the role's name
 
     def __post_init__(self) -> None:
         self.facts = ProgramIndex(self.program)
@@ -158,8 +159,10 @@ class Labelled:
         role = next((r for r in self.program.roles if r.is_in(flat.submesh)), None)
         if role is None:
             return
-        kinds = ScatterGrads, StartReduce, GatherParam
-        scatters, reduces, gathers = (role.actions.count(kind(flat.number)) for kind in kinds)
+        if role.name not in self.on_flats:
+            self.on_flats[role.name] = Counter((type(a), a.flat) for a in role.actions if isinstance(a, OnFlat))
+        kinds, counts = (ScatterGrads, StartReduce, GatherParam), self.on_flats[role.name]
+        scatters, reduces, gathers = (counts[kind, flat.number] for kind in kinds)
         of = called(flat)
         yield from self.counted(of_scatter(flat), "gradients", of, flat.submesh, scatters)
         yield from self.counted(of_once(flat), "gradients", of, flat.submesh, reduces)

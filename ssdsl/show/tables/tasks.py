@@ -3,7 +3,7 @@
 from itertools import groupby
 from typing import Any
 
-from ssdsl.ir.program import Action, Compute, GatherParam, Program, ScatterGrads, Start, StartReduce, Update
+from ssdsl.ir.program import Action, BeginReduce, Compute, GatherParam, Program, Start, Update
 from ssdsl.show.view import Column, ColumnKind, View, as_json
 
 SHOWN = 48
@@ -73,7 +73,7 @@ def _name(action: Action) -> str:
             return f"{action.phase.letter}{action.function}{_at(action.at)}"
         case Start():
             return f"{'b' if action.gradient else 'f'}{action.message}{_at(action.at)}"
-        case ScatterGrads() | StartReduce():
+        case BeginReduce():
             return f"R{action.flat}"
         case Update():
             return "O"

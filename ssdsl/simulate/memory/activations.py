@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import compress
+from math import prod
 
 from ssdsl.analyse.collectives import is_reduced
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.analyse.tape import Sizes, Tape, kept, made_again, peak_bytes
+from ssdsl.ir.comm import ReduceScatter
 from ssdsl.ir.function import Backward, Function, FunctionInput
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
@@ -62,8 +64,8 @@ class Around(Record):
     """Facts about a function's memory that depend on other functions. `held`: the input is a value that another
     function of these devices, or an earlier task of this one, keeps already; `shared`: that function also runs less
     often. `kept`: the output is kept by a reader until its backward. `buckets`: for each parameter, the number of the
-    bucket that its gradient shares with others, and whether the bucket ends with the task; None for a gradient by
-    itself."""
+    bucket that its gradient shares with others, whether the bucket ends with the task, and the parts into which it is
+    scattered; None for a gradient by itself."""
 
     held: tuple[bool, ...]
     shared: tuple[bool, ...]
@@ -127,7 +129,10 @@ class Activations:
             if flat is None or parameter.var.gradient is None or function.backward is not Backward.WHOLE:
                 yield None
             else:
-                yield numbers.setdefault(flat.number, len(numbers)), bool(flat.completion.each)
+                steps, ways = flat.completion.each or flat.completion.started, dict(flat.submesh.axes)
+                scattered = [axis for step in steps if isinstance(step, ReduceScatter) for axis in step.axes]
+                parts = prod(ways[axis] for axis in scattered)
+                yield numbers.setdefault(flat.number, len(numbers)), bool(flat.completion.each), parts
 
     @cached_property
     def _reduced(self) -> defaultdict[Submesh, dict[str, FlatParam]]:

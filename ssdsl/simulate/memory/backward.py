@@ -4,7 +4,7 @@ A recomputed section runs again before the backward of its last kernel, or of th
 it makes again. A value that is gathered again is there from the backward of its last reader to that of its first.
 """
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, chain
@@ -18,16 +18,19 @@ from ssdsl.record import Record
 from ssdsl.simulate.memory.storages import KernelStorages, Storages
 from ssdsl.simulate.price.fusion import Launch
 
-BucketOf = tuple[int, bool]  # its number, and whether it ends with the task
+BucketOf = tuple[int, bool, int]  # its number, whether it ends with the task, and the parts into which it is scattered
 
 
 class GradientBucket(Record):
     """The concatenated gradients of some weights, as a program reduces them. The bucket is allocated with the first
-    gradient of a step; if it `ends` with the task, with the first one of each backward."""
+    gradient of a step; if it `ends` with the task, with the first one of each backward. A full one is scattered into
+    `parts`, of which one comes to the device beside it."""
 
     storage: str
     size_bytes: int
     ends: bool
+    parts: int
+    weights: int
 
 
 class WeightGradients(Record):
@@ -53,8 +56,8 @@ class WeightGradients(Record):
             if bucket is not None:
                 moving[bucket].append(parameter.var.name)
         buckets = {
-            name: GradientBucket(f"bucket {number}", sum(whole[n] for n in names), ends)
-            for (number, ends), names in moving.items()
+            name: GradientBucket(f"bucket {number}", sum(whole[n] for n in names), ends, parts, len(names))
+            for (number, ends, parts), names in moving.items()
             for name in names
         }
         flats = [[facts.program.flats[n] for n in section.gathers] for section in function.sections]
@@ -101,6 +104,7 @@ class _Writer:
         self.at, self.touches = InstrPlace(0, 0), list[Touch]()
         self.waiting: Sizes = {}
         self.lasting: Sizes = {}
+        self.filled = Counter[GradientBucket]()  # the weights whose gradients have moved into it
         self.before: defaultdict[int, list[Touch]] = defaultdict(list)
         self.after: defaultdict[int, list[Touch]] = defaultdict(list)
         reads = ((r, number) for number, k in reversed(list(enumerate(self.kernels))) for r in k.launch.reads)
@@ -216,6 +220,10 @@ class _Writer:
         stays = [self._stays(r, str(number)) for r in (*lone, *landed)]
         self._make({storage: size for gradient in stays for storage, size in gradient.items()})
         self._pass(sum([self.weights.whole[r] for r in landed]))
+        for bucket in (self.weights.buckets[r] for r in landed):
+            self.filled[bucket] += 1
+            if bucket.parts > 1 and self.filled[bucket] == bucket.weights:
+                self._make({f"part of {bucket.storage}": bucket.size_bytes // bucket.parts})
 
     def _scatter(self, number: int) -> None:
         """The gradients of weights that a section has gathered are reduced to this device's parts, at the end of its

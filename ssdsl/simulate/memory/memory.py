@@ -20,7 +20,7 @@ from ssdsl.ir.comm import AllGather, Exchange, Narrow, Step, Transfer
 from ssdsl.ir.execute import ActionPart
 from ssdsl.ir.function import Backward, Conversion, Function, FunctionInput, OpPart, Prologue, results_of
 from ssdsl.ir.parts import parts_read
-from ssdsl.ir.program import At, Compute, Free, Program, Role, Start, Wait, on_devices
+from ssdsl.ir.program import At, Compute, Free, Program, Role, ScatterGrads, Start, Wait, WaitReduce, on_devices
 from ssdsl.ir.value import Name, Var
 from ssdsl.model.graph import ITEMSIZE, Origin
 from ssdsl.plan.plan import Phase
@@ -153,6 +153,7 @@ class _Liveness:
     awaited: list[Interval] = field(default_factory=list)  # gradients that the next task reads
     waiting: dict[SlotPart, int] = field(default_factory=dict)  # bytes of gradients that their function awaits
     learned: dict[int, float] = field(default_factory=dict)
+    scattering: int = 0  # bytes of whole gradients that go to their owners
     changes: list[Change] = field(default_factory=list)
 
     def run(self, role: Role, ran: Sequence[Interval]) -> None:
@@ -177,6 +178,11 @@ class _Liveness:
                     end = end if journey is None else journey.end
                 case Wait() if action.gradient:
                     self.awaited.append(arrived[action])
+                case ScatterGrads():
+                    flat, itemsize = self.program.flats[action.flat], self.activations.facts.state.gradient_bytes
+                    self._scatter(end, flat.elements_over(flat.sharded.weights) * itemsize(flat.dtype))
+                case WaitReduce():
+                    self._scatter(end, 0)
                 case Free() if (slot := self.slots.pop(action, None)) is not None:
                     self._change(start if slot.is_kept else end, -slot.size_bytes, slot.part)
                 case _:
@@ -190,6 +196,12 @@ class _Liveness:
         """Adds memory that is held for a time."""
         if size_bytes:
             self.changes += ((start, size_bytes, part), (end, -size_bytes, part))
+
+    def _scatter(self, time: float, size_bytes: int) -> None:
+        """Adds the memory of gradients that go to their owners, and are whole until the next ones go, or until they are
+        awaited."""
+        self._change(time, size_bytes - self.scattering, "gradients")
+        self.scattering = size_bytes
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 

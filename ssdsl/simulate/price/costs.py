@@ -1,8 +1,9 @@
 """Costs of actions: the interface between their sources (a roofline, a file of measured times) and the simulator."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from ssdsl.ir.function import Function
 from ssdsl.ir.program import Action, Role
 from ssdsl.record import Record, replace
 
@@ -63,6 +64,10 @@ class Costs(Protocol):
         """The cost of an action on the slowest device of a role. A `Start` costs its message's journey, a `StartReduce`
         its collectives, a `WaitReduce` only those after them (gathers of the sum, the sum of tied weights), a `Wait`
         nothing. The communication of an `Update` is that which still completes gradients."""
+        ...
+
+    def of_sections(self, function: Function, role: Role) -> Sequence[float]:
+        """The time that the backward of a function takes in each of its sections, in any unit."""
         ...
 
 

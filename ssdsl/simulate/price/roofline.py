@@ -154,6 +154,11 @@ class Roofline:
             case _:
                 assert_never(action)
 
+    def of_sections(self, function: Function, role: Role) -> list[float]:
+        """The seconds of the backward of each section, with its collectives."""
+        slowest = self._slowest(function, Phase.BACKWARD, role)
+        return [self.of_section(function, number, slowest)[1] for number in range(len(function.sections))]
+
     def of_section(
         self, function: Function, number: int, device: Device, submesh: Submesh | None = None
     ) -> tuple[float, float]:

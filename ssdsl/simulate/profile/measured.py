@@ -9,9 +9,11 @@ functions of a stage share its time in proportion to their arithmetic. `Tcomm` i
 which take precedence.
 """
 
+from collections.abc import Iterable
 from typing import assert_never
 
 from ssdsl.ir.comm import Signal
+from ssdsl.ir.function import Function, OpPart
 from ssdsl.ir.program import Action, Compute, Free, OnFlat, Program, Role, Start, Update, Wait
 from ssdsl.plan.plan import Phase
 from ssdsl.record import Record, field
@@ -40,8 +42,8 @@ class Measured:
 
     def __init__(self, program: Program, times: Times) -> None:
         self.program, self.times = program, times
-        flops = {o.name: o.flops for o in program.graph.operators}
-        self.work = {f.number: 1 + sum(flops[op.operator] for op in f.operators()) for f in program.functions}
+        self.flops = {o.name: o.flops for o in program.graph.operators}
+        self.work = {f.number: 1 + self._flops(f.operators()) for f in program.functions}
         ordered = {(task.function, task.phase) for task in program.stated}
         self.counted = ordered or {(f.number, p) for f in program.functions for p in Phase}
         self.stages: dict[tuple[int, Phase], int] = {}
@@ -63,6 +65,13 @@ class Measured:
                 return FREE
             case _:
                 assert_never(action)
+
+    def of_sections(self, function: Function, role: Role) -> list[int]:
+        """The arithmetic of each section."""
+        return [self._flops(i for i in section.body if isinstance(i, OpPart)) for section in function.sections]
+
+    def _flops(self, operators: Iterable[OpPart]) -> int:
+        return sum(self.flops[op.operator] for op in operators)
 
     def _task(self, number: int, phase: Phase) -> float:
         """The task's own time, or its function's share of the stage's."""

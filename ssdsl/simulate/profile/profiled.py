@@ -12,7 +12,7 @@ from typing import assert_never
 from ssdsl.analyse.collectives import OfGather, SizedCollective, learns_weights, of_action, of_task
 from ssdsl.analyse.program_index import ProgramIndex, flat_bytes, size_bytes
 from ssdsl.ir.comm import Message, Transfer
-from ssdsl.ir.function import Backward, Called, Function, OpPart, Side, Write, results_of
+from ssdsl.ir.function import Backward, Called, Function, OpPart, Section, Side, Write, results_of
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import (
     Action,
@@ -92,13 +92,20 @@ class Profiled:
         met = (self._collective(c.call, function) for c in of_task(self.facts, function, phase))
         return total((Cost(computing), *met))
 
+    def of_sections(self, function: Function, role: Role) -> list[float]:
+        """The seconds of the instructions of each section in backward."""
+        return [sum(self._of_section(function, section, Phase.BACKWARD)) for section in function.sections]
+
     def _instructions(self, function: Function, phase: Phase) -> Iterator[float]:
         for section in function.sections:
-            for called in section.called():
-                if section.recompute and phase.of_inputs:
-                    yield self._time(function, called, Phase.FORWARD)
-                if runs(function, called, phase):
-                    yield self._time(function, called, phase)
+            yield from self._of_section(function, section, phase)
+
+    def _of_section(self, function: Function, section: Section, phase: Phase) -> Iterator[float]:
+        for called in section.called():
+            if section.recompute and phase.of_inputs:
+                yield self._time(function, called, Phase.FORWARD)
+            if runs(function, called, phase):
+                yield self._time(function, called, phase)
 
     def _time(self, function: Function, called: Called, phase: Phase) -> float:
         words, name = self.words(function, called), phase.word

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.program import (
     Action,
+    BeginReduce,
     Compute,
     End,
     Free,
@@ -125,6 +126,19 @@ def reduced_too_early(program: Program) -> Found:
         ]
         if adding:
             yield where, become(moved(actions, k, adding[-1]))
+
+
+@mutation
+def reduced_within_a_wrong_task(program: Program) -> Found:
+    """A start that its task does not complete, or one that stands behind another action."""
+    for where, _, actions, k, become in _actions(program):
+        action = actions[k]
+        if isinstance(action, BeginReduce) and not action.within:
+            yield where, become(put(actions, k, replace(action, within=True)))
+        elif isinstance(action, BeginReduce):
+            others = (j for j in range(k, len(actions)) if not isinstance(actions[j], BeginReduce))
+            if (other := next(others, None)) is not None:
+                yield f"{where} behind", become(moved(actions, k, other + 1))
 
 
 @mutation

@@ -96,7 +96,7 @@ PLANS = [
     ("recomputed_halves", {"M": 2}),
 ]
 # PyTorch runs a section again only up to what it needs of it. In halves, the last operator is left one look earlier.
-ROUNDED = {"recomputed": 0.03, "halves": 0.01, "recomputed_halves": 0.01}
+ROUNDED = {"recomputed": 0.04, "halves": 0.01, "recomputed_halves": 0.01}
 
 
 CASES = [pytest.param(plan, params, Kernels.EAGER, id=plan) for plan, params in PLANS]
@@ -129,8 +129,8 @@ def test_reductions_take_what_they_took(zero: int, nodes: int, tmp_path: Path, m
     at_once = replace(profile, network=dict.fromkeys(profile.network, Curve(((1, 0.0),))))
     (role,), costs = program.program.roles, Profiled(ProgramIndex(program.program), at_once)
     reductions = [a for a in role.actions if isinstance(a, (ScatterGrads, StartReduce, WaitReduce))]
-    scattered = {ScatterGrads} if zero == 2 else set()
-    assert {type(a) for a in reductions} == scattered | ({StartReduce, WaitReduce} if zero == 1 or nodes > 1 else set())
+    starts = {*([ScatterGrads] if zero == 2 else []), *([StartReduce] if zero == 1 or nodes > 1 else [])}
+    assert {type(a) for a in reductions} == starts | {WaitReduce}
     seen = sum(sum(s.times_s) for s in rank.clocked[0] if s.what == "reduce")
     assert seen and sum(costs.of(a, role).communication_s for a in reductions) == pytest.approx(seen)
 

@@ -99,9 +99,9 @@ class Watched:
         runner = self.share.runner
         run = getattr(runner, phase)
 
-        def watched(block: Block, **at: int) -> None:
+        def watched(block: Block, *reduces: list[int], **at: int) -> None:
             before = _now(made)
-            run(block, **at)
+            run(block, *reduces, **at)
             task = phase, block.number, tuple(at.values())
             self.left.append((task, before, _now(made)))
             if phase == "forward":
