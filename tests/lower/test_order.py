@@ -285,6 +285,8 @@ def test_a_role_that_never_comes_is_named(compiled: Compile) -> None:
 @dataclass(frozen=True)
 class Free:
     time_s: float = 0.0
+    compute_s: float = 0.0
+    latency_s: float = 0.0
 
 
 FREE = Free()

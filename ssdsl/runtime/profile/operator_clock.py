@@ -143,7 +143,8 @@ class OperatorClock:
 
     def add_collective(self, place: TimedPlace, time_s: float) -> None:
         """Records the seconds for which the rank was in a collective: where it started, and where it was awaited."""
-        self._collectives.setdefault(place, []).append(time_s)
+        noted = self._collectives if self._task.what in COMPUTING else self.steps[-1]
+        noted.setdefault(place, []).append(time_s)
 
     def _note(self, times: dict[TimedPlace, float]) -> None:
         """Adds the times of a task, or of the rest of a step, to `steps`, without the clock's own."""

@@ -177,8 +177,9 @@ def test_collectives_take_what_they_took_in_tasks(plan: str, tmp_path: Path, mon
 
 def test_what_is_gathered_has_places_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What ZeRO-3 gathers, drops and scatters is no operator's time, nor the engine's, whose times are those of all
-    plans. A gather has a look before it travels and one behind. A scatter has two more, of its node: one before it
-    begins, and one until the next node begins, in which the gradients that were scattered go."""
+    plans. A gather has a look before it starts, one behind that, and one behind the wait. A scatter has two more, of
+    its node: one before it begins, and one until the next node begins, in which the gradients that were scattered go.
+    The last one is awaited behind all tasks."""
     program = compiled("zero", RUNS, D=2, Z=3)
     _, (rank,) = profile_of(program, tmp_path, monkeypatch)
     functions, facts = program.program.functions, ProgramIndex(program.program)
@@ -189,7 +190,7 @@ def test_what_is_gathered_has_places_of_its_own(tmp_path: Path, monkeypatch: pyt
     seen = {
         what: sum(sum(s.times_s) for s in rank.clocked[0] if s.what == what) for what in ("gather", "drop", "scatter")
     }
-    assert seen == {"gather": 2 * (forward + again), "drop": forward, "scatter": 4 * learning}
+    assert seen == {"gather": 3 * (forward + again), "drop": forward, "scatter": 5 * learning - 1}
 
 
 def test_compiled_runs_are_timed_as_wholes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
