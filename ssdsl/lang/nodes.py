@@ -267,6 +267,18 @@ class PrefetchStatement(Keyworded):
     ahead: Expr
 
 
+class BucketStatement(Keyworded):
+    """`bucket` is a keyword here alone: a name, an index or a dimension may be called so."""
+
+    keyword = "bucket"
+    form = "bucket operators.grads by 25"
+    about = "Reduce gradients together in buckets of so many megabytes."
+    spelling = "bucket {operators} by {megabytes}"
+
+    operators: Expr
+    megabytes: Expr
+
+
 class RequireStatement(Keyworded):
     keyword = "require"
     form = 'require M >= S, "why"'
@@ -341,6 +353,7 @@ Statement = (  # in the order in which they are listed to a user
     | ClockStatement
     | RecomputeStatement
     | PrefetchStatement
+    | BucketStatement
     | RequireStatement
     | Do
     | DefStatement

@@ -16,7 +16,7 @@ from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedToken
 
 from ssdsl.lang import nodes
 from ssdsl.lang.assets import cache_folder, grammar_text
-from ssdsl.lang.errors.text import UnusedValue
+from ssdsl.lang.errors.text import UnknownStatement, UnusedValue
 from ssdsl.lang.nodes import Script
 from ssdsl.lang.parser.explain import explain_character, explain_token
 from ssdsl.lang.parser.indentation import PREFIX, Indentation, span_of
@@ -145,6 +145,13 @@ def _do(b: _Builder, tree: Any, call: Any) -> nodes.Do:
     return nodes.Do(node, span=b.span(tree))
 
 
+def _bucket(b: _Builder, tree: Any, word: Token, operators: Any, megabytes: Any) -> nodes.BucketStatement:
+    """Raises PlanError for another word before the operators: a misspelt statement."""
+    if word != nodes.BucketStatement.keyword:
+        raise PlanError(UnknownStatement(span_of(b.source, word), str(word)))
+    return nodes.BucketStatement(b(operators), b(megabytes), span=b.span(tree))
+
+
 def _suffixed(b: _Builder, tree: Any, statement: Any, where: Any) -> nodes.ForStatement:
     """`STATEMENT for x in xs`, in one line."""
     return nodes.ForStatement(b(where), (b(statement),), True, span=b.span(tree))
@@ -197,6 +204,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "list": _gathered(nodes.ListOf),
     "use": _use,
     "do": _do,
+    "bucket": _bucket,
     "suffixed": _suffixed,
     "for": _for,
     "if": _if,

@@ -133,6 +133,15 @@ def _gathered_ahead(plan: Plan, program: Program) -> Iterator[Span]:
     yield from (stated.span for stated in plan.prefetched if not weights.isdisjoint(stated.weights))
 
 
+def _bucketed(plan: Plan, _: Program) -> Iterator[Span]:
+    yield from (stated.span for stated in plan.buckets)
+
+
+def _reduced(plan: Plan, program: Program) -> Iterator[Span]:
+    weights = frozenset(w for flat in program.flats if flat.completion.steps for w in flat.weights)
+    yield from (stated.span for stated in plan.buckets if not weights.isdisjoint(stated.weights))
+
+
 def _numbers(plan: Plan, program: Program) -> Iterator[list[Mark]]:
     """Yields, for each message from other devices and direction, the `prefetch` marks of operators in the function that
     reads it."""
@@ -153,6 +162,7 @@ KINDS = (
     _Kind("prefetch", Idle.RECEIVED, _prefetched, _received),
     _Kind("prefetch", Idle.LESS, _received, _most),
     _Kind("prefetch", Idle.AHEAD, _ahead, _gathered_ahead),
+    _Kind("bucket", Idle.ALONE, _bucketed, _reduced),
 )
 
 

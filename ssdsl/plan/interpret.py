@@ -118,6 +118,7 @@ def plan_of(ctx: Context) -> Plan:
         clocks=tuple(facts.clocks),
         shards=tuple(facts.shards),
         prefetched=tuple(facts.prefetched),
+        buckets=tuple(facts.buckets),
     )
     return divide_axes(plan)
 

@@ -217,6 +217,15 @@ class Prefetched:
     span: Span = field(compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Bucketed:
+    """`bucket OPS.grads by 25`: gradients of these weights are reduced together up to so many megabytes."""
+
+    weights: frozenset[str]
+    megabytes: int
+    span: Span = field(compare=False)
+
+
 class OpPlan(Record):
     """Everything that a plan says of one operator. An operator beside another takes its record
     (`neighbours/place_beside.py`).
@@ -281,6 +290,7 @@ class Plan(Record):
     clocks: tuple[ClockOrder, ...] = ()
     shards: tuple[StateShard, ...] = ()
     prefetched: tuple[Prefetched, ...] = ()
+    buckets: tuple[Bucketed, ...] = ()
     divided: tuple[DividedAxis, ...] = ()
 
     def of(self, operator: str) -> OpPlan:
@@ -297,6 +307,10 @@ class Plan(Record):
         """How many gathers before its reader's a gather of these weights starts: the largest number of any."""
         said = {weight: stated.ahead for stated in self.prefetched for weight in stated.weights}
         return max((said.get(weight, WEIGHTS_AHEAD) for weight in weights), default=0)
+
+    def bucket_megabytes(self, weight: str) -> int | None:
+        """The size of the bucket in which the gradient of a weight lies; None if the plan does not say."""
+        return next((stated.megabytes for stated in self.buckets if weight in stated.weights), None)
 
     def said(self, operator: str, index: str) -> Span | None:
         """The span of the `split` that cuts an operator by an index; None if there is none."""

@@ -144,6 +144,8 @@ def _prefetches(old: Context, new: Context) -> Iterator[str]:
         yield f"prefetched what {_operators(new, names)} receive"
     for stated in new.facts.prefetched[len(old.facts.prefetched) :]:
         yield f"{counted(len(stated.weights), 'weight')} gathered ahead by {stated.ahead}"
+    for bucket in new.facts.buckets[len(old.facts.buckets) :]:
+        yield f"gradients of {counted(len(bucket.weights), 'weight')} in buckets of {bucket.megabytes} MB"
 
 
 def _marked(old: Context, new: Context, mark: str) -> set[str]:

@@ -85,7 +85,7 @@ def _changes(s: nodes.Statement, axes: dict[str, str]) -> Iterator[tuple[Span, s
                     yield row.span, ""
         case nodes.RecomputeStatement() | nodes.Do():
             yield s.span, NOTHING
-        case nodes.PrefetchStatement(_, ahead):
+        case nodes.PrefetchStatement(_, ahead) | nodes.BucketStatement(_, ahead):
             yield s.span, NOTHING
             yield ahead.span, "0"
         case _:

@@ -59,6 +59,9 @@ def larger(e: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 exprs = st.recursive(atoms, larger, max_leaves=8)
+named = st.recursive(
+    made(nodes.NameExpression, ids), lambda e: made(nodes.Attribute, e, words) | made(nodes.Pick, e, tuples(exprs))
+)
 helps = st.none() | texts
 dims = made(nodes.Word, st.sampled_from(["batch", "seq.0", "fc.in", "h.0.out", "in", "by.x", "0x", "a-b", ""]))
 verbs = st.one_of(
@@ -66,6 +69,7 @@ verbs = st.one_of(
     made(nodes.AssignStatement, exprs, exprs),
     made(nodes.OrderStatement, tuples(exprs, 2)),
     made(nodes.RecomputeStatement, exprs),
+    made(nodes.BucketStatement, named, exprs),
     made(nodes.RequireStatement, exprs, helps),
     made(nodes.Do, made(nodes.Call, exprs, tuples(exprs, 0))),
 )

@@ -51,6 +51,7 @@ class _Kind(NamedTuple):
     dtype: str
     unequal: tuple[str, ...]
     readers: tuple[_Reader, ...] = ()
+    bucket: int | None = None  # megabytes, if the plan says so
     shares: tuple[str, ...] = ()  # the axes along which copies share a reduction
 
     @property
@@ -109,7 +110,8 @@ def flatten_params(lowering: Assembled) -> Formed:
             layer = layer_of(param.weight, layers)
             where = layer or param.weight.rpartition(".")[0]
             read = readers.get((param.weight, param.submesh), ()) if layer else ()
-        kind = _Kind(param.submesh, param.partial, sharded, tied, where, param.dtype, param.unequal, read)
+        bucket = lowering.plan.bucket_megabytes(param.weight)
+        kind = _Kind(param.submesh, param.partial, sharded, tied, where, param.dtype, param.unequal, read, bucket)
         kinds.append((kind, kind.copies(param), param))
     shares = _shares(lowering, kinds)
     groups: dict[_Kind, list[Param]] = {}
@@ -287,7 +289,9 @@ def _buckets(kind: _Kind, params: list[Param]) -> list[list[Param]]:
     share one with a large one; gathered weights (ZeRO-3) are together a module's."""
     sizes = [p.elements * ITEMSIZE.get(p.dtype, 4) for p in params]
     most = MOST_BYTES
-    if kind.partial and not kind.sharded.weights:
+    if kind.bucket is not None:
+        most = kind.bucket << 20
+    elif kind.partial and not kind.sharded.weights:
         ranks = math.prod(ways for axis, ways in kind.submesh.axes if axis in kind.partial)
         most = min(MOST_BYTES, max(LEAST_BYTES * ranks, -(-sum(sizes) // BUCKETS)))
     buckets: list[list[Param]] = []

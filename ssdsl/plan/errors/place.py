@@ -214,6 +214,10 @@ class Idle(Enum):
         "these operators receive nothing from other devices",
         "remove it, or select operators that read what other devices compute: the first ones of a stage",
     )
+    ALONE = (
+        "no device reduces these gradients with others",
+        "remove it, or select operators that are split over devices",
+    )
     AHEAD = (
         "nothing that these weights are in is gathered before it is read: they are whole, or nothing else is in parts",
         "remove it, or `split OPS.weights by row into` an axis",

@@ -114,7 +114,7 @@ def carry_over(plan: Plan, graph: Graph, *, trains: bool = False, keep: Keep = "
     carried.place_twins()
     carried.place_others()
     records = {o.name: carried.records[o.name] for o in graph.operators if o.name in carried.records}
-    found = replace(plan, graph=graph, operators=records, orders=(), clocks=(), shards=(), prefetched=())
+    found = replace(plan, graph=graph, operators=records, orders=(), clocks=(), shards=(), prefetched=(), buckets=())
     if trains:
         return carried.in_training(found)
     # an evaluation has no backward, so nothing is recomputed or gathered again
@@ -210,7 +210,7 @@ class _Carried:
         clocks = (replace(clock, rows=tuple(self._rows(clock.rows, sets))) for clock in mine.clocks)
         orders = tuple(self._orders(mine.orders, sets))
         found = replace(plan, orders=orders, clocks=tuple(c for c in clocks if c.rows))
-        return replace(found, shards=mine.shards, prefetched=mine.prefetched)
+        return replace(found, shards=mine.shards, prefetched=mine.prefetched, buckets=mine.buckets)
 
     def _tasks(self, tasks: TaskSet, sets: frozenset[int]) -> TaskSet | None:
         """The same tasks in the other graph, in which operators belong to the task sets of these numbers. None if no

@@ -10,6 +10,7 @@ from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.expressions import evaluate, truth, turns
+from ssdsl.plan.statements.buckets import bucket
 from ssdsl.plan.statements.dim import dim
 from ssdsl.plan.statements.order import clock, names_halves, order
 from ssdsl.plan.statements.param import MisplacedParam, param, require
@@ -90,6 +91,8 @@ def _statement(ctx: Context, s: nodes.Statement) -> Returned | None:
             recompute(ctx, s)
         case nodes.PrefetchStatement():
             prefetch(ctx, s)
+        case nodes.BucketStatement():
+            bucket(ctx, s)
         case nodes.RequireStatement():
             require(ctx, s)
         case _:

@@ -452,7 +452,7 @@ class _Gather(torch.autograd.Function):
 
 
 def make_flat_param(
-    number: int, values: Tensors, levels: Levels, tied: Tie | None, parts: int, ahead: int
+    number: int, values: Tensors, levels: Levels, tied: Tie | None, parts: int, ahead: int = 0
 ) -> FlatWeights:
     """The flat parameter of these weights, with their state sharded over the groups of the levels. `parts` is the
     number of equal parts into which its completion cuts it; weights are gathered `ahead` of their readers."""
