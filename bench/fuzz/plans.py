@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection
 from random import Random
 
-from bench.fuzz.drawing import Drawing, Parts, left_of
+from bench.fuzz.drawing import Drawing, Parts, Selection, left_of
 from bench.fuzz.together import split_one, split_together
 from ssdsl.model.graph import Graph, Origin
 
@@ -25,6 +25,10 @@ def draw_plan(draw: Random, graph: Graph, dim: str = "") -> tuple[str, ...]:
         _recompute(plan)
     for _ in range(draw.choice([0, 0, 0, 1, 1, 2])):
         _state(plan)
+    for words, numbers in (("prefetch {}.weights by", [0, 2, 3]), ("bucket {}.grads by", [1, 2])):
+        chosen = plan.selection()
+        if draw.random() < 0.15 and chosen.text[0].isalpha() and _reads_weights(plan, chosen):
+            plan.statements.append(f"{words.format(chosen.text)} {draw.choice(numbers)}")
     if plan.stages and draw.random() < 0.1:
         plan.statements.append(f"prefetch {plan.selection().text} by {draw.choice([0, 1, 3])}")
     if plan.slices and draw.random() < 0.8:
@@ -196,9 +200,13 @@ def _state(plan: Drawing) -> None:
         plan.states = {state: axes[:n] for state, n in zip(("weights", "grads", "optimizer"), cut, strict=True)}
     state = draw.choice(list(plan.states))
     over, chosen = plan.states.pop(state), plan.selection()
-    weights = {v.name for v in plan.graph.of(Origin.WEIGHT)}
-    if any(x.value in weights for o in chosen.operators for x in o.inputs):
+    if _reads_weights(plan, chosen):
         plan.statements.append(f"split {chosen.text}.{state} by row into {', '.join(over)}")
+
+
+def _reads_weights(plan: Drawing, chosen: Selection) -> bool:
+    weights = {v.name for v in plan.graph.of(Origin.WEIGHT)}
+    return any(x.value in weights for o in chosen.operators for x in o.inputs)
 
 
 SCHEDULES = ("gpipe", "one_f_one_b", "eager_one_f_one_b", "zb_h1", "zb_h2")
