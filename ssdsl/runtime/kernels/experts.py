@@ -15,14 +15,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
+from .numbers import has_numbers
 from .own_gradient import Gradients, with_gradient
-
-
-def has_numbers(x: torch.Tensor) -> bool:
-    """Whether a tensor has numbers: those on which torch captures and measures calls have none."""
-    return not (x.is_meta or isinstance(x, FakeTensor))
 
 
 def _by_expert(experts: torch.Tensor, count: int) -> tuple[torch.Tensor, list[int]]:
