@@ -5,8 +5,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from ..ranks.numbers import has_numbers
 from ..ranks.world import Group
-from .numbers import has_numbers
 from .own_gradient import Gradients, with_gradient
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from ..kernels.numbers import has_numbers
+from ..ranks.numbers import has_numbers
 
 Given = dict[str, Any]
 Tensor = torch.Tensor

@@ -69,13 +69,14 @@ class LineMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def running(self) -> CodeLine | None:
         """The line of the role's file behind the operator that `__torch_dispatch__` was called for: the line that runs,
         or that made the node that runs; None in the engine's own work."""
-        line = self._line()
+        line = self.line()
         if line is not None:  # which has made the last node of this thread, unless another line has
             self._lines.setdefault((threading.get_ident(), torch._C._autograd._get_sequence_nr() - 1), line)
         return line
 
-    def _line(self) -> CodeLine | None:
-        frame: FrameType | None = sys._getframe(3)
+    def line(self) -> CodeLine | None:
+        """The line of the role's file that runs, or that made the node that runs."""
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename != self.file:
             frame = frame.f_back
         if frame is not None and frame.f_code.co_name != "step":
