@@ -33,6 +33,7 @@ from ssdsl.runtime.step.line_mode import CodeLine, LineMode
 DEVICE = torch.device("meta")
 COPIES = ("aten::_to_copy", "aten::copy_")
 INDEXES = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")  # they read masks
+SPELT = {"_local_scalar_dense": "item", "_to_copy": "to"}  # torch's operators as users call them
 READS = ("aten::_linalg_check_errors",)  # without a tag
 TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 OF_NUMBERS = (torch.tensor, torch.as_tensor, torch.Tensor.new_tensor)
@@ -78,7 +79,7 @@ class DryDevice(LineMode):  # type: ignore[no-untyped-call]
     def note(self, event: Event, operator: str) -> None:
         """Notes an event of the line that runs now."""
         line = self.line()
-        self.notes[Note(event, operator, line, "" if line else self.doing() or "")] += 1
+        self.notes[Note(event, SPELT.get(operator, operator), line, "" if line else self.doing() or "")] += 1
 
     def _rows(self, counts: Sequence[torch.Tensor]) -> list[int]:
         if any(x.is_meta for x in counts):

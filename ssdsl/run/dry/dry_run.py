@@ -1,5 +1,6 @@
 """Runs a step of each role on a device without kernels (`device.py`), as a rank without others."""
 
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,22 +12,26 @@ from ssdsl.model.graph import Graph, Origin
 from ssdsl.record import Record
 from ssdsl.run.dry.device import DEVICE, DryDevice, Note
 from ssdsl.run.in_process.alone import Alone
+from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.program.initial_state import InitialState
 from ssdsl.runtime.program.program import CompiledProgram
-from ssdsl.runtime.program.table import RoleEntry, Table
+from ssdsl.runtime.program.table import Table
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.step.provenance import Sites
+from ssdsl.runtime.step.rank_program import RankProgram
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
 
 
 class DryRole(Record):
-    """What the step of a role did: events with their counts, and the communication that nobody has waited for."""
+    """What the step of a role did: events with their counts, and the communication that nobody has waited for. A step
+    that an operator ended has `failed`: its error, and where."""
 
-    role: RoleEntry
+    name: str
     sites: Sites
     notes: tuple[tuple[Note, int], ...]
-    in_flight: tuple[str, ...]
+    unawaited: tuple[str, ...] = ()
+    failed: tuple[str, str] | None = None
 
 
 def dry_run(program: Program, precision: str | None = None) -> tuple[DryRole, ...]:
@@ -71,7 +76,21 @@ def _role(program: CompiledProgram, rank: int) -> DryRole:
         share = engine.training
         assert share.role is not None and share.sites is not None
         device = DryDevice(world, f"role_{share.name}.py", lambda: share.runner.doing)
+        failed = None
         with device.following():
-            engine.step(program.batches[0])
-    unawaited = share.sites.unawaited(world, share.runner.mover)
-    return DryRole(share.role, share.sites, tuple(device.notes.items()), tuple(unawaited))
+            try:
+                engine.step(program.batches[0])
+            except (RuntimeError, TypeError, ValueError, EngineError) as error:  # NotImplementedError among them
+                failed = _told(error, share)
+    unawaited = () if failed else tuple(share.sites.unawaited(world, share.runner.mover))
+    return DryRole(share.name, share.sites, tuple(device.notes.items()), unawaited, failed)
+
+
+def _told(error: Exception, share: RankProgram) -> tuple[str, str]:
+    """The first line of an error, and the operator whose line of the role's file it has passed."""
+    assert share.sites is not None
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    lines = [f.f_lineno for f in frames if f.f_code.co_filename == f"role_{share.name}.py"]
+    operator = share.sites.operator(lines[-1], "") or share.sites.comment(lines[-1]) if lines else ""
+    reason = str(error).strip().partition("\n")[0] or type(error).__name__
+    return reason, operator or f"in {share.runner.doing or 'the engine'}"

@@ -35,7 +35,7 @@ def read_rows(*counts: torch.Tensor) -> list[list[int]]:
 
 
 def _read(counts: Sequence[torch.Tensor]) -> list[int]:
-    return (torch.cat([*counts]) if len(counts) > 1 else counts[0]).tolist()  # type: ignore[no-any-return]
+    return (torch.cat([*counts]) if len(counts) > 1 else counts[0]).tolist()
 
 
 @contextmanager

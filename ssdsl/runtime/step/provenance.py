@@ -95,8 +95,12 @@ class Sites:
                 line = _line(code, instruction)
             case _:
                 _, line = role_line() or ("", 0)
-        comment = self.lines[line - 1].partition(COMMENT)[2] if 0 < line <= len(self.lines) else ""
+        comment = self.comment(line)
         return f" of {in_layer(comment, layer)}" if comment else ""
+
+    def comment(self, line: int) -> str:
+        """The comment behind a line of the role's file that communicates, with stars for numbers of the layer."""
+        return self.lines[line - 1].partition(COMMENT)[2] if 0 < line <= len(self.lines) else ""
 
     def _weights(self, number: int) -> str:
         flat = self.flats.get(number)
