@@ -12,7 +12,6 @@ from ssdsl.model.graph import Graph, Origin
 from ssdsl.record import Record
 from ssdsl.run.dry.device import DEVICE, DryDevice, Note
 from ssdsl.run.in_process.alone import Alone
-from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.program.initial_state import InitialState
 from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.runtime.program.table import Table
@@ -80,7 +79,7 @@ def _role(program: CompiledProgram, rank: int) -> DryRole:
         with device.following():
             try:
                 engine.step(program.batches[0])
-            except (RuntimeError, TypeError, ValueError, EngineError) as error:  # NotImplementedError among them
+            except Exception as error:
                 failed = _told(error, share)
     unawaited = () if failed else tuple(share.sites.unawaited(world, share.runner.mover))
     return DryRole(share.name, share.sites, tuple(device.notes.items()), unawaited, failed)

@@ -1,4 +1,5 @@
-"""Numbers of tensors that the host reads to know sizes. On a GPU each read waits until all that was started is done."""
+"""Numbers that the host reads from a device to know sizes, and numbers that it sends there. A read waits until the
+device has done all that was started."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,11 @@ def read_rows(*counts: torch.Tensor) -> list[list[int]]:
         for x in unread:
             vars(x)[READ] = [next(numbers) for _ in range(x.numel())]
     return [vars(x)[READ] for x in counts]
+
+
+def on_device(numbers: Sequence[float], device: torch.device, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A tensor of these numbers. The host does not wait for a GPU, as it does in `torch.tensor` with a device."""
+    return torch.tensor(numbers, dtype=dtype).to(device, non_blocking=True)
 
 
 def _read(counts: Sequence[torch.Tensor]) -> list[int]:
