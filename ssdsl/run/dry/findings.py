@@ -54,7 +54,8 @@ def _finding(role: DryRole, note: Note) -> Finding:
         where = f"{site.module} {site.kind}".strip()
         return Finding(note.event, note.operator, where, site.source, site.plan)
     what, _, plan = role.sites.comment(note.line.number).partition("; ")
-    return Finding(note.event, note.operator, what or f"line {note.line.number} of role {role.name}", "", plan)
+    where = f"{what} (communication)" if what else f"line {note.line.number} of role {role.name}"
+    return Finding(note.event, note.operator, where, "", plan)
 
 
 def wrong(roles: Sequence[DryRole], source: Source) -> list[Diagnostic]:
@@ -64,8 +65,9 @@ def wrong(roles: Sequence[DryRole], source: Source) -> list[Diagnostic]:
         if finding.event is Event.ROUTES or (finding.event is Event.WAITS and _is_the_end(finding, times)):
             continue
         cls = HostWaits if finding.event is Event.WAITS else OperandsOnTwoDevices
-        lines = filter(None, (finding.where, finding.model, finding.plan))
-        found.append(cls(_span(finding.plan, source), finding.operator, counted(times, "time"), "\n".join(lines)))
+        span = _span(finding.plan, source)
+        lines = filter(None, (finding.where, finding.model, finding.plan if span is None else ""))
+        found.append(cls(span, finding.operator, counted(times, "time"), "\n".join(lines)))
     for role in roles:
         if role.unawaited:
             started = "\n".join(dict.fromkeys(role.unawaited))
