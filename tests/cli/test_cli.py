@@ -215,6 +215,15 @@ def test_every_operator_with_a_row_is_listed(here: Callable[..., Done]) -> None:
     assert (listed["softmax"]["merged_by"], listed["softmax"]["file"]) == ("softmax_parts", "attention_and_softmax.py")
 
 
+def test_a_step_without_a_gpu(here: Callable[..., Done], model: str) -> None:
+    """Only with `--device`; its table is in the JSON, too."""
+    words = ["check", "data_parallel", "--model", model]
+    said = "the host waits for the GPU"
+    assert said in here(*words, "--device", "cuda").stdout and said not in here(*words).stdout
+    (waits,) = json.loads(here(*words, "--device", "cuda", "--json").stdout)["waits"]
+    assert (waits["waits"], waits["why"], waits["operator"]) == (1, "the loss", "item")
+
+
 def test_mistakes_as_json(here: Callable[..., Done], model: str, tmp_path: Path) -> None:
     """One object a line on stderr, nothing on stdout; without --json they are text again."""
     plan = tmp_path / "p.ssp"

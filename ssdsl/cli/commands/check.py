@@ -1,6 +1,6 @@
 """`ssdsl check`: all checks of a plan, without running it."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,10 +13,21 @@ from ssdsl.kernel_choice import EAGER
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import Diagnostic
 
+if TYPE_CHECKING:
+    from ssdsl.show.view import View
+    from ssdsl.workspace import Compiled
+
 Cluster = Annotated[
     str | None,
     options.cluster_option(
         "Also check the nodes and the memory of a cluster: one of `ssdsl clusters`, or a TOML file."
+    ),
+]
+Device = Annotated[
+    Literal["cuda"] | None,
+    typer.Option(
+        "--device",
+        help="Also run a step of each role without a GPU: where the host waits for it, and what would fail on it.",
     ),
 ]
 
@@ -30,11 +41,13 @@ def check(
     precision: options.WithPrecision = None,
     kernels: options.SimulatedKernels = EAGER,
     meta: options.Meta = False,
+    device: Device = None,
     json: options.Json = False,
 ) -> None:
     """Check a plan against a model without running it: coverage, order, deadlock, repeated work.
 
-    With a cluster also nodes and memory: exits with 1 where a device has too little.
+    With a cluster also nodes and memory: exits with 1 where a device has too little. With --device cuda also a step
+    without kernels and numbers: exits with 1 where the host waits for the GPU and need not, or an operator would fail.
     """
     if cluster is None:
         refuse_unused(context, {"kernels": "it is for --cluster"})
@@ -64,13 +77,17 @@ def check(
             found += across_nodes(program.program, chosen)
             report = simulate(program.program, program.source, chosen)
         found += capacity(program.program, program.source, report)
+    waits = None
+    if device is not None:
+        waits, refused = _dry(program, precision)
+        found += refused
     show_diagnostics(found)
     program = replace(program, warnings=(*program.warnings, *found))
     too_much = any(d.severity == "error" for d in found)
     if json:
-        print_json({**check_json(program), "capture": loaded.comparison})
+        print_json({**check_json(program, waits), "capture": loaded.comparison})
     else:
-        print_views(*check_views(program))
+        print_views(*check_views(program), *([waits] if waits is not None else []))
         model_index, devices = index_model(loaded.graph), program.plan.devices
         if opened := open_params(loaded.source, loaded.path.parent, model_index, devices, overrides):
             results.print(opened, markup=False)
@@ -78,3 +95,14 @@ def check(
         results.print(f"the plan is complete and free of deadlock; {program.proof}", style="green")
     if too_much:
         raise typer.Exit(1)
+
+
+def _dry(program: "Compiled", precision: str | None) -> "tuple[View, tuple[Diagnostic, ...]]":
+    """Where a step waits for the GPU, and what is wrong with it."""
+    from ssdsl.run.dry.dry_run import dry_run
+    from ssdsl.run.dry.findings import findings, wrong
+    from ssdsl.show.tables.dry_run import waits_view
+
+    with working("running a step without a GPU"):
+        roles = dry_run(program.program, precision)
+    return waits_view(findings(roles)), tuple(wrong(roles, program.source))

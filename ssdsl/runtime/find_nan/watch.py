@@ -4,82 +4,38 @@ It is a dispatch mode, which sees each operator of torch with its operands and r
 that is not finite has the origin of the first operand that is not; without one, the operator made it. Origins belong to
 memory, so that views of a tensor share its origin. Infinities may be meant, as in a mask that a softmax turns into
 zeros: their origins are kept like others, and are told only if the loss or a gradient is reached by them.
-
-An operator's place in forward is the line of the role's file that runs. In backward it is the line that made the
-autograd node that runs: autograd numbers its nodes in the order of their creation, in each thread.
 """
 
 import math
-import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from types import FrameType
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.autograd.graph import GradientEdge
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..ranks.tracer import nodes_behind
 from ..ranks.world import World
+from ..step.line_mode import CodeLine, LineMode
 from ..step.provenance import Sites
 from .not_finite import Kind, kind_in, kind_of, range_of
 from .origins import Arrived, Findings, Given, Made, Origin, at_text
 
 Operand = tuple[torch.Tensor, tuple[float, float] | None]  # with its least and largest number
-OWN = "ssdsl_line"  # the key of a node's line in its metadata
 UNFILLED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "set_")
 OVERWRITING = ("copy_", "fill_", "zero_", "_foreach_copy_", "_foreach_zero_")  # what they write, they do not read
 SHOWN = 3  # operands whose ranges are told
 
 
-@dataclass(frozen=True)
-class CodeLine:
-    """A line of the role's file, in a function that runs for a layer; `at` are indices in time."""
-
-    number: int
-    layer: str
-    at: tuple[tuple[str, int], ...]
-
-
-class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Watch(LineMode):  # type: ignore[no-untyped-call]
     """The watch of one rank over a step. `file` is its role's file; `doing` says what the rank does."""
 
     def __init__(self, world: World, sites: Sites, file: str, doing: Callable[[], str | None]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.world, self.sites, self.file, self.doing = world, sites, file, doing
+        super().__init__(world, file)
+        self.sites, self.doing = sites, doing
         self.sent: dict[str, int] = {}
         self._found: list[Origin] = []
         self._read_by: dict[int, str] = {}
         self._is_paused = False
         self._origins: dict[int, int] = {}  # numbers of origins by memory
-        self._lines: dict[tuple[int, int], CodeLine] = {}  # of nodes by thread and number
-        self._at: dict[str, int] = {}
-
-    # -- what the step tells (`Tracer`) ----------------------------------------------------------------------------
-
-    @contextmanager
-    def task(self, what: str, number: int, at: Mapping[str, int]) -> Iterator[None]:
-        """A context for a task at some indices in time."""
-        before, self._at = self._at, dict(at)
-        yield
-        self._at = before
-
-    def follow(self, roots: Iterable[torch.Tensor | GradientEdge]) -> None:
-        """Writes to the nodes of a backward which lines have made them."""
-        for node in nodes_behind(roots):
-            line = self._lines.get((threading.get_ident(), node._sequence_nr()))
-            if line is not None:
-                node.metadata.setdefault(OWN, line)
-
-    def compiled(self) -> None:
-        """None: each operator is looked at."""
-
-    def aside(self, place: Any) -> AbstractContextManager[None]:
-        """Nothing: each operator is looked at."""
-        return nullcontext()
 
     # -- operators -------------------------------------------------------------------------------------------------
 
@@ -87,8 +43,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if self._is_paused or func.namespace == "c10d":
             return func(*args, **kwargs)
-        line = self._running()
-        self._note(line)
+        line = self.running()
         name = func._schema.name.rpartition("::")[2]
         operands = [*_tensors(args), *_tensors(kwargs.values())]
         written = _written(func, args, kwargs)
@@ -119,7 +74,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         because = self._read(infinite, line) if infinite else None
         told = self._told(line) or f"`{name}` in the engine ({self.doing() or 'between tasks'})"
         is_backward = torch._C._current_autograd_node() is not None
-        at = self._at if line is None else dict(line.at)
+        at = self.at if line is None else dict(line.at)
         ends = ", ".join(f"[{ends[0]:.4g}, {ends[1]:.4g}]" for _, ends in operands[:SHOWN] if ends is not None)
         return self.add(Made(told, kind, is_backward, at, ends, because, is_meant))
 
@@ -179,27 +134,6 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             yield
         finally:
             self._is_paused = before
-
-    # -- places ----------------------------------------------------------------------------------------------------
-
-    def _running(self) -> CodeLine | None:
-        """The line of the role's file that runs, or that made the node that runs; None in the engine's own work."""
-        frame: FrameType | None = sys._getframe(2)
-        while frame is not None and frame.f_code.co_filename != self.file:
-            frame = frame.f_back
-        if frame is not None and frame.f_code.co_name != "step":
-            return CodeLine(frame.f_lineno or 0, self.world.layer, tuple(self._at.items()))
-        node: Any = torch._C._current_autograd_node()
-        if node is None:
-            return None
-        # a graph inside another one's node is not followed (step/split_backward.py)
-        own: CodeLine | None = node.metadata.get(OWN) or self._lines.get((threading.get_ident(), node._sequence_nr()))
-        return own
-
-    def _note(self, line: CodeLine | None) -> None:
-        """Notes that a line has made the last node of this thread, if no other line has."""
-        if line is not None:
-            self._lines.setdefault((threading.get_ident(), torch._C._autograd._get_sequence_nr() - 1), line)
 
     def _told(self, line: CodeLine | None) -> str | None:
         return None if line is None else self.sites.operator(line.number, line.layer)

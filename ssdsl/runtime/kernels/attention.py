@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..layout.regions import Regions, Run, Runs, length, local, reach
 from ..ranks.world import Group, note_source
@@ -79,8 +80,8 @@ def banded_attention_part(
 
 def _lower_right(queries: int, keys: int, query: torch.Tensor) -> torch.Tensor:
     """The mask [queries, keys] of causal attention for the last queries: the last one sees all keys. GPUs have fused
-    kernels for torch's own form of it; that form is a subclass, which cannot be made under a dispatch mode. On a CPU
-    the scores get it as addends, which autograd would keep: backward makes them again."""
+    kernels for torch's own form of it; that form is a subclass, which dispatch modes must not see made. On a CPU the
+    scores get it as addends, which autograd would keep: backward makes them again."""
     if query.device.type == "cpu":
         source = _LowerRight(queries, keys, query.dtype)
         mask = source.made_again()
@@ -88,7 +89,8 @@ def _lower_right(queries: int, keys: int, query: torch.Tensor) -> torch.Tensor:
         return mask
     from torch.nn.attention.bias import causal_lower_right  # imports torch's compiler, 70 MB
 
-    return causal_lower_right(queries, keys)
+    with _disable_current_modes():
+        return causal_lower_right(queries, keys)
 
 
 @dataclass(frozen=True)

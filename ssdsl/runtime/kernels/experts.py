@@ -11,26 +11,41 @@ expert and a sample (or other outermost dimension of the rows). A run may be emp
     [0, 1, 2, 0, 4, 5]
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
+from ..ranks.numbers import has_numbers, read_rows
 from .own_gradient import Gradients, with_gradient
 
-
-def has_numbers(x: torch.Tensor) -> bool:
-    """Whether a tensor has numbers: those on which torch captures and measures calls have none."""
-    return not (x.is_meta or isinstance(x, FakeTensor))
+KEPT = "ssdsl_counts"  # the attribute of a tensor of experts for counts of their rows
 
 
-def _by_expert(experts: torch.Tensor, count: int) -> tuple[torch.Tensor, list[int]]:
-    """The order of rows sorted by expert, and the number of rows of each of the first `count` experts; rows of other
-    experts come last."""
-    known = experts.where((experts >= 0) & (experts < count), count)
-    counts = torch.bincount(known, minlength=count + 1)[:count].tolist() if has_numbers(known) else []
+def _by_expert(experts: torch.Tensor, start: int, count: int) -> tuple[torch.Tensor, list[int]]:
+    """The order of rows sorted by expert, and the number of rows of each of the `count` experts from `start`; rows of
+    other experts come last."""
+    local = experts - start
+    known = local.where((local >= 0) & (local < count), count)
+    counts = []
+    if has_numbers(known):
+        kept = _kept(experts)
+        if (start, count) not in kept:
+            kept[start, count] = None, _count(known, count + 1)[:count]
+        (counts,) = read_rows(kept[start, count][1])
     return known.argsort(stable=True), counts
+
+
+def _count(numbers: torch.Tensor, size: int) -> torch.Tensor:
+    """How often each number below `size` is there. `bincount` would read the largest number."""
+    numbers = numbers.long()
+    return numbers.new_zeros(size).scatter_add_(0, numbers, torch.ones_like(numbers))
+
+
+def _kept(experts: torch.Tensor) -> dict[Hashable, tuple[Any, torch.Tensor]]:
+    """Counts of the rows of these experts, which are kept with them: so the host reads them once, whoever needs them.
+    The keys are the identities of tensors, which are kept beside the counts, or ranges of experts."""
+    return vars(experts).setdefault(KEPT, {})  # type: ignore[no-any-return]
 
 
 def _runs(counts: list[int]) -> Iterator[tuple[int, slice]]:
@@ -48,7 +63,8 @@ def _mm_gradients(ctx: Any, gradient: torch.Tensor) -> Gradients:
     of_weights = None
     if rows is not None:
         of_weights = torch.empty_like(ctx.form, device=rows.device)
-        of_weights[sorted({*range(of_weights.shape[0])}.difference(e for e, _ in ctx.runs))] = 0
+        for expert in {*range(of_weights.shape[0])}.difference(e for e, _ in ctx.runs):
+            of_weights[expert] = 0
         for expert, run in ctx.runs:
             own = run if order is None else order[run]
             torch.mm(rows[own].T, gradient[own], out=of_weights[expert])
@@ -86,7 +102,7 @@ def routed_mm(rows: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor, 
 
     rows [n, in], weights [experts of this part, in, out], experts [n] -> [n, out].
     """
-    order, counts = _by_expert(experts - start, weights.shape[0])
+    order, counts = _by_expert(experts, start, weights.shape[0])
     return _mm(rows, weights, counts, order)
 
 
@@ -102,25 +118,34 @@ def count_rows(experts: torch.Tensor, own: torch.Tensor, each: int) -> torch.Ten
     if not has_numbers(experts):
         return experts.new_empty(count * runs)
     places = _among(experts, own).view(runs, each) * runs + torch.arange(runs, device=own.device)[:, None]
-    return torch.bincount(places.flatten(), minlength=(count + 1) * runs)[: count * runs]
+    counts = _count(places.flatten(), (count + 1) * runs)[: count * runs]
+    _kept(experts)[id(own)] = own, counts
+    return counts
 
 
 def dispatch(rows: torch.Tensor, experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
     """The rows whose expert is in `own` (ascending), sorted by expert."""
-    return rows.index_select(0, _order(experts, own))
+    order = _order(experts, own)
+    return rows.index_select(0, order[: _number(experts, own)] if has_numbers(experts) else order)
 
 
 def combine(rows: torch.Tensor, experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
     """The inverse of `dispatch`: rows at their original places, zeros where the expert is not in `own`."""
     whole = rows.new_zeros(experts.shape[0], *rows.shape[1:])
-    return whole.index_put((_order(experts, own),), rows)  # which saves only the places for backward
+    order = _order(experts, own)[: rows.shape[0]]
+    return whole.index_put((order,), rows)  # which saves only the places for backward
 
 
 def _order(experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    """The places of the rows of the experts `own`, sorted by expert; all places, if the rows have no numbers."""
-    known = _among(experts, own)
-    order = known.argsort(stable=True)
-    return order[: int((known < own.shape[0]).sum())] if has_numbers(order) else order
+    """The places of the rows of the experts `own`, sorted by expert, and then those of all other rows."""
+    return _among(experts, own).argsort(stable=True)
+
+
+def _number(experts: torch.Tensor, own: torch.Tensor) -> int:
+    """The number of rows of the experts `own`, which `count_rows` has mostly counted before."""
+    counted = _kept(experts).get(id(own))
+    counts = count_rows(experts, own, max(experts.shape[0], 1)) if counted is None else counted[1]
+    return sum(*read_rows(counts))
 
 
 def _among(experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
@@ -134,5 +159,8 @@ def expert_mm(rows: torch.Tensor, weights: torch.Tensor, counts: torch.Tensor) -
 
     rows [n, in], weights [experts, in, out], counts [experts * runs of each] -> [n, out].
     """
-    lengths = counts.view(weights.shape[0], -1).sum(1).tolist() if has_numbers(counts) else []
-    return _mm(rows, weights, lengths, None)
+    if not has_numbers(counts):
+        return _mm(rows, weights, [], None)
+    (runs,) = read_rows(counts)
+    each = len(runs) // weights.shape[0]
+    return _mm(rows, weights, [sum(runs[n * each : (n + 1) * each]) for n in range(weights.shape[0])], None)

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
+from ..ranks.numbers import has_numbers
 from ..ranks.world import Group
-from .experts import has_numbers
 from .own_gradient import Gradients, with_gradient
 from .scan_and_topk import listed
 from .softmax_and_max import widened

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from ..ranks.numbers import on_device
 from . import resampling_weights
 from .windows import Part, along
 
@@ -24,7 +25,7 @@ def nearest_part(
         if not resampling_weights.is_even(part.size, results, factor):
             sources = resampling_weights.nearest(part.size, results, factor)
             positions = [p - part.first for p in sources[part.start : part.end]]
-            x = x.index_select(part.axis, torch.tensor(positions, device=x.device))
+            x = x.index_select(part.axis, on_device(positions, x.device))
             scaled.is_done(part)
     resize = (aten.upsample_nearest1d, aten.upsample_nearest2d, aten.upsample_nearest3d)[space - 1]
     return scaled.cut(resize(x, scaled.sizes(x), *scaled.factors))
@@ -47,7 +48,7 @@ def linear_part(
             is_double = dtype == torch.float64
             places = resampling_weights.linear(part.size, results, align_corners, factor, is_double=is_double)
             places = places[part.start : part.end]
-            low, high = (torch.tensor([p[k] - part.first for p in places], device=x.device) for k in (0, 1))
+            low, high = (on_device([p[k] - part.first for p in places], x.device) for k in (0, 1))
             x = x.to(torch.promote_types(dtype, torch.float32))
             weight = along(x, part.axis, [p.weight for p in places])
             x = x.index_select(part.axis, low) * (1 - weight) + x.index_select(part.axis, high) * weight

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from ..layout.regions import Runs, reach
+from ..ranks.numbers import on_device
 from .softmax_and_max import limit_of
 
 aten = torch.ops.aten
@@ -303,7 +304,7 @@ def _in_whole(indices: torch.Tensor, shape: Sequence[int], parts: Sequence[Part]
 
 def along(x: torch.Tensor, axis: int, values: Sequence[float]) -> torch.Tensor:
     """One number per position of an axis, shaped to broadcast in a product."""
-    return torch.tensor(values, dtype=x.dtype, device=x.device).view(-1, *[1] * (x.dim() - 1 - axis))
+    return on_device(values, x.device, x.dtype).view(-1, *[1] * (x.dim() - 1 - axis))
 
 
 def _pad(x: torch.Tensor, pads: dict[int, tuple[int, int]], value: float) -> torch.Tensor:

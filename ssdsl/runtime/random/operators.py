@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from ..ranks.numbers import has_numbers
+
 Given = dict[str, Any]
 Tensor = torch.Tensor
 
@@ -110,8 +112,12 @@ def _bernoulli(source: DrawSource, given: Given) -> Tensor:
     p: Any = given.get("p", like)
     if not isinstance(p, Tensor):
         return source.draw("bernoulli", float(p), 0.0, Form.of(like))
-    if not p.is_meta and bool(((p < 0) | (p > 1)).any()):
-        raise RuntimeError("bernoulli needs chances between 0 and 1")
+    if has_numbers(p):
+        is_wrong = ((p < 0) | (p > 1)).any()
+        if p.device.type != "cpu":
+            torch._assert_async(~is_wrong)
+        elif is_wrong:
+            raise RuntimeError("bernoulli needs chances between 0 and 1")
     dtype = p.dtype if p.is_floating_point() else torch.float32
     uniform = source.draw("uniform", 0.0, 1.0, Form(like.shape, dtype, p))
     below = uniform < p

@@ -21,6 +21,7 @@ import torch
 
 from ..layout.cut import Digit, merge_blocks, merge_digits, paired, split_blocks, split_digits, take, take_runs
 from ..layout.regions import Regions, length, needs_exchange, pieces
+from .numbers import read_rows
 from .regather import Kept, unpacked
 from .role_place import Place, caller
 from .transport import PendingWork, Works
@@ -332,17 +333,14 @@ def rows_to_all(
     """
 
     def start(x: torch.Tensor) -> InFlight:
-        leaving = _numbers(before, target)  # for each rank the runs that it receives
-        arriving = _numbers(after, source)  # for each rank the runs that it sends
-        rows = torch.stack([before[leaving].sum(1), after[arriving].sum(1)]).tolist()
-        parts = x.contiguous() if _are_in_order(target) else _in_order(x, before, leaving.flatten())
-        received = x.new_empty(sum(rows[1]), *x.shape[1:])
-        work = group.start_all_to_all(received, parts, (rows[1], rows[0]))
-        order = arriving.flatten()
-        sorted_as_sent = _are_in_order(source)
-        return InFlight(
-            work, lambda: received if sorted_as_sent else _in_order(received, after[order], order.argsort()), parts
-        )
+        leaving, arriving = read_rows(before, after)
+        parts = x if _are_in_order(target) else _in_order(x, before, _numbers(before, target).flatten())
+        parts, received = parts.contiguous(), x.new_empty(sum(arriving), *x.shape[1:])
+        work = group.start_all_to_all(received, parts, (_by_rank(arriving, source), _by_rank(leaving, target)))
+        if _are_in_order(source):
+            return InFlight(work, lambda: received, parts)
+        order = _numbers(after, source).flatten()
+        return InFlight(work, lambda: _in_order(received, after[order], order.argsort()), parts)
 
     return Step(start)
 
@@ -350,6 +348,11 @@ def rows_to_all(
 def _numbers(runs: torch.Tensor, digits: Sequence[Digit]) -> torch.Tensor:
     """For each rank, the numbers of the runs that have its values of the digits, in order."""
     return split_digits(torch.arange(runs.shape[0], device=runs.device), digits)
+
+
+def _by_rank(lengths: list[int], digits: Sequence[Digit]) -> list[int]:
+    """For each rank, the rows in the runs that have its values of the digits; computed on the host."""
+    return split_digits(torch.tensor(lengths), digits).sum(1).tolist()
 
 
 def _are_in_order(digits: Sequence[Digit]) -> bool:
@@ -365,4 +368,4 @@ def _in_order(x: torch.Tensor, lengths: torch.Tensor, order: torch.Tensor) -> to
     """
     starts, sizes = (lengths.cumsum(0) - lengths)[order], lengths[order]
     here = torch.arange(x.shape[0], device=x.device)
-    return x.index_select(0, here + (starts - (sizes.cumsum(0) - sizes)).repeat_interleave(sizes))
+    return x.index_select(0, here + (starts - (sizes.cumsum(0) - sizes)).repeat_interleave(sizes, output_size=len(x)))

@@ -183,6 +183,11 @@ class Mover:
         self.waited_s += time.perf_counter() - start
         return _assembled(waiting, self.device)
 
+    def expected(self) -> list[AwaitedMessage]:
+        """The receives that are posted, and that nobody has waited for yet."""
+        waiting = ((key, peer) for key, found in self.waiting.items() for peer in found.peers)
+        return [_awaited("receive", number, gradient, peer) for (number, _, gradient), peer in waiting]
+
     def take_waited(self) -> float:
         """Seconds spent waiting since the last call."""
         waited, self.waited_s = self.waited_s, 0.0

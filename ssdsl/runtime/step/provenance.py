@@ -15,6 +15,7 @@ import torch
 from ..errors import EngineError
 from ..program.table import FlatEntry, RoleEntry, SignalEntry, Table, TransferEntry, in_layer
 from ..ranks.role_place import role_line
+from ..ranks.transfers import Mover
 from ..ranks.world import AwaitedMessage, GroupCall, World
 
 MANY = 8
@@ -41,6 +42,11 @@ class Sites:
                 return self._exchange(exchange)
             case _:
                 return ""
+
+    def unawaited(self, world: World, mover: Mover) -> list[str]:
+        """What the rank has started and nobody has waited for, as texts: collectives, and receives of messages."""
+        collectives = [self._collective(started.call, world) for started in world.in_flight]
+        return [*collectives, *map(self._exchange, mover.expected())]
 
     def failed(self, error: Exception, batch: Mapping[str, torch.Tensor]) -> EngineError | None:
         """An operator's error with its place in model and plan, and the numbers in this rank's part of a batch; None if
@@ -89,8 +95,12 @@ class Sites:
                 line = _line(code, instruction)
             case _:
                 _, line = role_line() or ("", 0)
-        comment = self.lines[line - 1].partition(COMMENT)[2] if 0 < line <= len(self.lines) else ""
+        comment = self.comment(line)
         return f" of {in_layer(comment, layer)}" if comment else ""
+
+    def comment(self, line: int) -> str:
+        """The comment behind a line of the role's file that communicates, with stars for numbers of the layer."""
+        return self.lines[line - 1].partition(COMMENT)[2] if 0 < line <= len(self.lines) else ""
 
     def _weights(self, number: int) -> str:
         flat = self.flats.get(number)

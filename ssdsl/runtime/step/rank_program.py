@@ -12,6 +12,7 @@ from ..layout.cut import Piece, elements_at
 from ..program.initial_state import InitialState
 from ..program.program import CompiledProgram
 from ..program.table import RoleEntry
+from ..ranks.numbers import on_device
 from ..ranks.world import World
 from .completion import GradientCompletion
 from .parts import kept_outputs, pieces_of
@@ -91,7 +92,7 @@ class RankProgram:
         if self.role is None:
             return
         given = {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
-        given |= {name: torch.tensor([seed, step], device=self.device) for name in self.table.seed}
+        given |= {name: on_device([seed, step], self.device) for name in self.table.seed}
         self.complete_gradients()
         if any(run.replays for run in self.world.runs):  # nothing is read that CUDA graphs have left in earlier steps
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]

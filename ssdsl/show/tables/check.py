@@ -51,9 +51,9 @@ def _roles(compiled: Compiled) -> View:
     return replace(view, notes=(*view.notes, *notes))
 
 
-def check_json(compiled: Compiled) -> dict[str, Any]:
-    """The JSON of `ssdsl check`: the rows of these tables, the communication and the warnings. docs/json.md lists the
-    keys."""
+def check_json(compiled: Compiled, waits: View | None = None) -> dict[str, Any]:
+    """The JSON of `ssdsl check`: the rows of these tables, the communication and the warnings; `waits`, if a step was
+    run without a GPU. docs/json.md lists the keys."""
     program = compiled.program
     views = {
         "meshes": meshes_view(compiled.plan),
@@ -61,6 +61,7 @@ def check_json(compiled: Compiled) -> dict[str, Any]:
         "roles": _roles(compiled),
         "repeated": repeated_view(program),
         "whole": whole_view(program),
+        **({"waits": waits} if waits is not None else {}),
     }
     return {
         "model": compiled.plan.graph.name,

@@ -7,7 +7,6 @@ at once is counted by torch's allocator.
 
 import gc
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,8 @@ from torch.utils._pytree import tree_leaves
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import compile_source
+from ssdsl.run.in_process.alone import Alone
 from ssdsl.runtime.profile.recorder import AllocatedMemory
-from ssdsl.runtime.ranks.transport import Ends, StartedExchange
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.step.rank_program import RankProgram
 from ssdsl.runtime.step.runner import Block
@@ -36,39 +35,6 @@ RECYCLES = "recycling.py:recycling_deep"
 CPU = torch.device("cpu")
 Bytes = dict[int, int]  # of storages, by their address
 Task = tuple[str, int, tuple[int, ...]]  # the phase, the function, the part
-
-
-class Alone:
-    """The transport of one rank without others."""
-
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
-
-        self.size = rank + 1
-
-    def new_group(self, ranks: object = None) -> None: ...
-
-    def new_control_group(self) -> None: ...
-
-    def wait(self) -> None: ...
-
-    def is_completed(self) -> bool:
-        return True
-
-    def nothing(self, *args: object) -> "Alone":
-        return self
-
-    def start_all_gather(self, whole: torch.Tensor, *args: object) -> "Alone":
-        whole.zero_()  # labels among them, which are then classes that there are
-        return self
-
-    barrier = start_all_reduce = start_reduce_scatter = start_all_to_all = nothing
-
-    def receiving(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def start_exchange(self, into: Ends, parts: Ends, *args: object) -> StartedExchange:
-        return StartedExchange([self] * len(into), [self] * len(parts))
 
 
 class Watched:
