@@ -52,7 +52,7 @@ COLUMNS = (
     Column("on", fold=True, drop=1),
 )
 MOST = 8  # rows
-LEAST = 0.0005  # of the step: what a device waits for less has no row
+LEAST = 0.0005  # of the step: what is exposed for less has no row
 
 
 class CommunicationName(Record):
@@ -96,7 +96,8 @@ def exposed_view(report: Report, rows: Sequence[ExposedRow], helps: Sequence[str
         ["seconds of a step in which a device has nothing else to run, on the one that waits longest"] if cells else []
     )
     more = [f"{len(large) - MOST} more rows are smaller"] if len(large) > MOST else []
-    none = [] if cells else ["no device waits for communication"]
+    short = f"devices wait for communication, but for each less than {LEAST:.2%} of the step"
+    none = [] if cells else [short if rows else "no device waits for communication"]
     return View("exposed communication", COLUMNS, cells, (*notes, *more, *none, *helps))
 
 

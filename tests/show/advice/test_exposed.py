@@ -6,6 +6,7 @@ import pytest
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.compile import compile_source
+from ssdsl.record import replace
 from ssdsl.repl.errors import UnknownCommand
 from ssdsl.show.advice.exposed import ExposedRow, exposed_on, exposed_rows, exposed_view
 from ssdsl.show.advice.hides import changes, helps, what_hides
@@ -116,6 +117,14 @@ def test_rows_add_up_to_what_a_device_waits_for(text: str) -> None:
 def test_without_communication_there_is_no_row() -> None:
     _, report, rows = simulated("mesh gpus(dp = 1)\nassign model to gpus\n", slow(1.0))
     assert exposed_view(report, rows).notes == ("no device waits for communication",)
+
+
+def test_short_waits_have_no_row_but_are_said() -> None:
+    _, report, rows = simulated(TENSORS, slow(1.0))
+    short = [replace(row, time_s=0.0004 * report.step_s) for row in rows]
+    view = exposed_view(report, short)
+    assert view.rows == ()
+    assert view.notes == ("devices wait for communication, but for each less than 0.05% of the step",)
 
 
 def test_a_wait_for_a_buffer_says_which_statement_bounds_it() -> None:
