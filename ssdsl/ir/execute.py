@@ -175,22 +175,22 @@ def execute(
     return _Execution(steps, cost, contention or [0.0] * len(steps.of_role)).all()
 
 
-def beside(work_s: float, start: float, carried: Iterable[tuple[float, float]], contention: float) -> float:
-    """The seconds that work takes from `start` on, while links carry something at these times, in the order of their
-    starts.
+def slowdown_s(work_s: float, start: float, carried: Iterable[tuple[float, float]], contention: float) -> float:
+    """The seconds by which work from `start` on takes longer, while links carry something at these times, in the order
+    of their starts. It is 0 if they carry nothing meanwhile.
 
-    >>> beside(3.0, 10.0, [(0.0, 10.5), (11.0, 13.0), (12.0, 12.5)], contention=1.0)
-    4.25
+    >>> slowdown_s(3.0, 10.0, [(0.0, 10.5), (11.0, 13.0), (12.0, 12.5)], contention=1.0)
+    1.25
     """
-    now, left = start, work_s
+    now, left, more = start, work_s, 0.0
     for begin, end in carried:
         alone = max(0.0, begin - now)
         if alone >= left:
             break
-        now, left = now + alone, left - alone
-        both = min(left * (1 + contention), max(0.0, end - now))
-        now, left = now + both, left - both / (1 + contention)
-    return now + left - start
+        both = min((left - alone) * (1 + contention), max(0.0, end - now - alone))
+        done = both / (1 + contention)
+        now, left, more = now + alone + both, left - alone - done, more + both - done
+    return more
 
 
 @dataclass(slots=True)
@@ -205,9 +205,11 @@ class _Exchange(Generic[Cost]):
 
 
 class _Running(NamedTuple, Generic[Cost]):
-    """What roles run together: where their intervals are in the trace, its start, and its cost without contention."""
+    """What roles run together: the step, where its intervals begin in the trace, its start, and its cost without
+    contention."""
 
-    intervals: dict[int, int]
+    step: Meet
+    first: int
     start: float
     cost: Cost
 
@@ -276,27 +278,26 @@ class _Execution(Generic[Cost]):
         return [m for m in step.roles if m != r]
 
     def _run(self, step: Meet, start: float, cost: Cost) -> None:
-        intervals = self.trace.intervals
-        running = _Running({m: len(intervals) + n for n, m in enumerate(step.roles)}, start, cost)
+        running = _Running(step, len(self.trace.intervals), start, cost)
         for m in step.roles:
-            intervals.append(Interval(m, step.action, start, start, cost))
+            if self.carried[m]:
+                self.carried[m] = [times for times in self.carried[m] if times[1] > start]
             self.position[m] += 1
             self.running[m] = running
-            self.carried[m] = [times for times in self.carried[m] if times[1] > start]
         self._time(running)
 
     def _time(self, running: _Running[Cost]) -> None:
-        """Sets the end of what runs, by what the links of its roles carry meanwhile. The slowest role counts."""
-        cost, start = running.cost, running.start
-        if work_s := cost.compute_s:
-            slower = max(
-                beside(work_s, start, self.carried[m], self.contention[m]) - work_s if self.carried[m] else 0.0
-                for m in running.intervals
-            )
-            cost = cost.slowed(slower) if slower > 0 else cost
-        for m, number in running.intervals.items():
-            self.clock[m] = end = start + cost.time_s
-            self.trace.intervals[number] = self.trace.intervals[number]._replace(end=end, cost=cost)
+        """Sets the end of what runs, and its cost, by what the links of its roles carry meanwhile. The slowest role
+        counts."""
+        (action, _, roles), first, start, cost = running
+        work_s, carried, shares = cost.compute_s, self.carried, self.contention
+        slower = [slowdown_s(work_s, start, carried[m], shares[m]) for m in roles if carried[m]]
+        if more_s := max(slower, default=0.0):
+            cost = cost.slowed(more_s)
+        end = start + cost.time_s
+        for m in roles:
+            self.clock[m] = end
+        self.trace.intervals[first : first + len(roles)] = [Interval(m, action, start, end, cost) for m in roles]
 
     def _carry(self, r: int, start: float, end: float) -> None:
         """Notes that the links of a role carry something. What it runs now may take longer: its other roles have come
