@@ -28,11 +28,15 @@ def step(
     params: dict[str, int],
     state: StatePrecision = MIXED,
     overlap: Overlap | None = None,
+    contention: float | None = None,
 ) -> Report:
     """What `ssdsl simulate PLAN --model bench/foresight/models.py:MODEL --cluster CLUSTER --kernels fused` says, with
-    `overlap` in the cluster's file. The published numbers are of frameworks with fused kernels."""
+    `overlap` and `contention` in the cluster's file. The published numbers are of frameworks with fused kernels."""
     found, machine = compiled(plan, model, cluster, tuple(params.items())), load_cluster(cluster)
     stack = replace(machine, overlap=overlap or machine.overlap)
+    if contention is not None:
+        groups = (replace(group, device=replace(group.device, contention=contention)) for group in stack.groups)
+        stack = replace(stack, groups=tuple(groups))
     return simulate(found.program, found.source, stack, state=state)
 
 

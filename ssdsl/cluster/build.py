@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from ssdsl.cluster.cluster import Cluster, Level, NodeGroup, StepError
-from ssdsl.cluster.device import Device, Overlap
+from ssdsl.cluster.device import CONTENTION, Device, Overlap
 from ssdsl.cluster.errors import BadLevels, MissingKey, UnknownDevice
 from ssdsl.cluster.link import Link
 from ssdsl.cluster.places import Path, Places
@@ -19,7 +19,8 @@ GIB, GB, TERA, MICRO = 2**30, 1e9, 1e12, 1e-6
 
 def build(name: str, found: dict[str, Any], places: Places) -> Cluster:
     """The cluster that a checked file describes. Raises PlanError if its parts do not fit."""
-    devices = {key: _device(table) for key, table in found["devices"].items()}
+    contention = 0.0 if found.get("shares_cores", False) else CONTENTION
+    devices = {key: _device({"contention": contention, **table}) for key, table in found["devices"].items()}
     wrong = [*_unknown_devices(found, devices, places), *_unsized(found, places)]
     if wrong:
         raise PlanError(*wrong)
@@ -45,7 +46,7 @@ def _device(table: dict[str, Any]) -> Device:
         processors=table.get("processors", 1),
         attention_efficiency=table.get("attention_efficiency"),
         tile_s=table.get("tile_us", 0.0) * MICRO,
-        contention=float(table.get("contention", 0.0)),
+        contention=float(table["contention"]),
     )
 
 

@@ -7,6 +7,7 @@ FALLBACK = {  # dtypes that stand in for one without units of its own: the first
     "float8_e5m2": ("bfloat16", "float16"),
 }
 DTYPES = ("float64", "float32", "tfloat32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+CONTENTION = 0.19  # of GPUs: arXiv 2507.03114 (2025), the mean of GPT and LLaMA on A100, H100, MI210 and MI250
 
 
 class Device(Record):

@@ -6,7 +6,7 @@ import pytest
 
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.cluster.device import Overlap
+from ssdsl.cluster.device import CONTENTION, Overlap
 from ssdsl.cluster.load import cluster_file, load_cluster, read_cluster_file
 from ssdsl.ir.program import Compute
 from ssdsl.plan.plan import Phase
@@ -86,12 +86,14 @@ def test_pipelines_compute_longer_beside_their_messages() -> None:
 
 
 def test_contention_of_a_file(tmp_path: Path) -> None:
-    """That of its devices, or else none."""
-    file = tmp_path / "own.toml"
+    """What the file says, or else that of GPUs, and none where ranks share cores."""
     text = read_cluster_file(cluster_file("v100x32"), "v100x32").text
-    file.write_text(text.replace("launch_us = 5", "launch_us = 5\ncontention = 0.19"))
-    devices = [load_cluster(name).device(0) for name in (str(file), "v100x32", "laptop")]
-    assert [device.contention for device in devices] == [0.19, 0.0, 0.0]
+    (line,) = (line for line in text.splitlines() if line.startswith("contention"))
+    stated, silent = tmp_path / "stated.toml", tmp_path / "silent.toml"
+    stated.write_text(text.replace(line, "contention = 0.4"))
+    silent.write_text(text.replace(line, ""))
+    assert [load_cluster(str(file)).device(0).contention for file in (stated, silent)] == [0.4, CONTENTION]
+    assert load_cluster("laptop").device(0).contention == 0.0
 
 
 def test_a_file_says_it(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ssdsl.cluster.cluster import Cluster, Level, NodeGroup
+from ssdsl.cluster.device import CONTENTION
 from ssdsl.cluster.link import Link
 from ssdsl.cluster.measure import Measurement
 from ssdsl.record import as_dict
@@ -37,6 +38,7 @@ def clusters_view(clusters: Iterable[Cluster]) -> View:
     )
     notes = (
         "a level joins so many devices; bandwidth is each device's share, one way",
+        f"GPUs compute {CONTENTION:.0%} longer beside communication (arXiv 2507.03114), unless a file has `contention`",
         "ranks share the cores of `laptop`; `ssdsl clusters measure` measures yours",
         "`ssdsl clusters show NAME` prints the file: a template for your --cluster FILE",
     )
