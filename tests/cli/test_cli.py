@@ -221,7 +221,7 @@ def test_a_step_without_a_gpu(here: Callable[..., Done], model: str) -> None:
     said = "the host waits for the GPU"
     assert said in here(*words, "--device", "cuda").stdout and said not in here(*words).stdout
     (waits,) = json.loads(here(*words, "--device", "cuda", "--json").stdout)["waits"]
-    assert (waits["waits"], waits["why"], waits["operator"]) == (1, "the loss", "item")
+    assert (waits["waits"], waits["why"], waits["operator"]) == (1, "loss and norm", "to")
 
 
 def test_mistakes_as_json(here: Callable[..., Done], model: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from bench.fuzz.models import Recipe
 from bench.fuzz.run import main, uses, write_use
@@ -107,7 +108,7 @@ def test_what_goes_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(training_state, "restore", lambda *given, **how: (restore(*given, **how), {})[1])
         assert try_use(waits).column == "wrong"
     with monkeypatch.context() as patch:
-        patch.setattr("ssdsl.runtime.train.step_end._square_sum", lambda gradients: 1.0)
+        patch.setattr("ssdsl.runtime.train.step_end._square_sums", lambda gradients: [torch.ones(())])
         assert try_use(resumes).column == "wrong"
     with monkeypatch.context() as patch:
         patch.setattr(training_state, "_set", lambda *given: None)

@@ -34,7 +34,7 @@ class DryRole(Record):
 
 
 def dry_run(program: Program, precision: str | None = None) -> tuple[DryRole, ...]:
-    """A step of each role of a program, with an update by SGD."""
+    """A step of each role of a program, with clipping and an update by SGD."""
     return dry_run_of(dry_program(program, precision))
 
 
@@ -78,7 +78,7 @@ def _role(program: CompiledProgram, rank: int) -> DryRole:
         failed = None
         with device.following():
             try:
-                engine.step(program.batches[0])
+                engine.step(program.batches[0], clip=1.0)
             except Exception as error:
                 failed = _told(error, share)
     unawaited = () if failed else tuple(share.sites.unawaited(world, share.runner.mover))

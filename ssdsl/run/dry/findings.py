@@ -59,10 +59,13 @@ def _finding(role: DryRole, note: Note) -> Finding:
 
 
 def wrong(roles: Sequence[DryRole], source: Source) -> list[Diagnostic]:
-    """What must not be, each with the plan's line if that is in this source."""
+    """What must not be, each with the plan's line if that is in this source. At the end of a step the host may wait
+    once, for its loss."""
     found: list[Diagnostic] = []
-    for finding, times in findings(roles).times:
-        if finding.event is Event.ROUTES or (finding.event is Event.WAITS and _is_the_end(finding, times)):
+    waits = findings(roles)
+    once = sum(times for finding, times in waits.of(Event.WAITS) if finding.where == END) == 1
+    for finding, times in waits.times:
+        if finding.event is Event.ROUTES or (finding.event is Event.WAITS and finding.where == END and once):
             continue
         cls = HostWaits if finding.event is Event.WAITS else OperandsOnTwoDevices
         span = _span(finding.plan, source)
@@ -75,11 +78,6 @@ def wrong(roles: Sequence[DryRole], source: Source) -> list[Diagnostic]:
         if role.failed:
             found.append(CannotRunDry(None, role.name, *role.failed))
     return found
-
-
-def _is_the_end(finding: Finding, times: int) -> bool:
-    """Whether the wait is the one at the end of a step, for its loss."""
-    return finding.where == END and times == 1
 
 
 def _span(plan: str, source: Source) -> Span | None:

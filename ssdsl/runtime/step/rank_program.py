@@ -115,10 +115,14 @@ class RankProgram:
 
     def loss(self) -> float:
         """This rank's addend of the step's loss."""
+        return sum(map(float, self.losses()))
+
+    def losses(self) -> list[torch.Tensor]:
+        """This rank's addend of the step's loss as a tensor; none on a rank without one."""
         losses = self.runner.losses
         if not self._adds_loss:
-            return 0.0
-        return float(losses[0] if len(losses) == 1 else torch.stack(losses).sum())
+            return []
+        return [losses[0] if len(losses) == 1 else torch.stack(losses).sum()]
 
     def outputs(self, names: Collection[str], gather: Gather) -> dict[str, torch.Tensor]:
         """Some outputs of the last step, whole, on the CPU, of all ranks or of the first; called by all ranks alike."""

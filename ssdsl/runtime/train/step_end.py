@@ -90,12 +90,14 @@ class StepEnd:
         share.runner.doing = "update"
         self.watch()
         gradients = self._gradients(share)
-        squares = 0.0
-        if self.options.clip is not None or self.scaler is not None:
-            squares = _square_sum([g for w, g in gradients if w.held.owns])
+        needs_norm = self.options.clip is not None or self.scaler is not None
+        sums = _square_sums([g for w, g in gradients if w.held.owns]) if needs_norm else []
+        losses = share.losses()
+        numbers = _read([*losses, *sums])
+        loss, squares = sum(numbers[: len(losses)]), sum(numbers[len(losses) :])
         bad = self.options.find_nan and self.scaler is None and _are_bad(g for _, g in gradients)
         asked = float(self.request.is_asked)
-        self.loss, squares, bad_ranks, asked = self.control.sum([share.loss(), squares, float(bad), asked])
+        self.loss, squares, bad_ranks, asked = self.control.sum([loss, squares, float(bad), asked])
         self.is_stopping |= asked > 0
         self.updated = False
         self.not_finite = None
@@ -180,11 +182,16 @@ def _are_bad(tensors: Iterable[torch.Tensor]) -> bool:
     return any(kind_of(x) is not None for x in tensors)
 
 
-def _square_sum(gradients: list[torch.Tensor]) -> float:
-    """The sum of the squares of all elements. It reads one number from the device for each dtype, not each tensor."""
+def _read(numbers: list[torch.Tensor]) -> list[float]:
+    """Tensors of one number each, as numbers in float64. All are read together: a GPU is awaited once."""
+    return torch.stack([x.double().view(()) for x in numbers]).tolist() if numbers else []
+
+
+def _square_sums(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The sum of the squares of all elements, in an addend for each dtype."""
     gradients = [torch.view_as_real(g.resolve_conj()) if g.is_complex() else g for g in gradients]
-    total = 0.0
+    sums = []
     for dtype in (torch.float32, torch.float64):  # the norm's dtype is at least as wide as the gradients'
         if alike := [g for g in gradients if torch.promote_types(g.dtype, torch.float32) == dtype]:
-            total += float(torch.stack(torch._foreach_norm(alike, dtype=dtype)).double().square().sum())
-    return total
+            sums.append(torch.stack(torch._foreach_norm(alike, dtype=dtype)).double().square().sum())
+    return sums

@@ -20,8 +20,8 @@ def waits_view(waits: Waits) -> View:
     rows = []
     for event, why in WHY.items():
         for found, times in waits.of(event):
-            said = "the loss" if event is Event.WAITS and found.where == END else why
+            said = "loss and norm" if event is Event.WAITS and found.where == END else why
             where = "the end of the step" if found.where == END else found.where
             rows.append((times, said, found.operator, where, found.model, found.plan.partition(": ")[0]))
-    note = "in a step of the device that has most of them, without clipping; each waits for all that was started"
+    note = "in a step of the device that has most of them; each waits for all that was started"
     return View("the host waits for the GPU", columns, tuple(rows), (note,))
