@@ -16,7 +16,7 @@ from ssdsl.simulate.price.costs import CommCost
 from ssdsl.simulate.run import Epilogue, Interval, Trace
 from ssdsl.simulate.stalls import delays_by_message
 from ssdsl.simulate.timeline import (
-    Communication,
+    CommunicationTime,
     Event,
     EventKind,
     ExposedWait,
@@ -161,13 +161,13 @@ def _summed(exposure: Exposure, row: int) -> Iterator[ExposedWait]:
 KINDS = {ExposedPart.MESSAGES: "send", ExposedPart.WEIGHTS: "all_gather"}  # of what waits for a free link or buffer
 
 
-def _communication(exposure: Exposure, row: int) -> Iterator[Communication]:
+def _communication(exposure: Exposure, row: int) -> Iterator[CommunicationTime]:
     """What the links of a row carry, and the times when it waits for communication that has not started yet."""
     for carried in exposure.carried:
         if carried.end > carried.start:
-            yield Communication(row, carried.start, carried.end, _parts(carried.sent))
+            yield CommunicationTime(row, carried.start, carried.end, _parts(carried.sent))
     for x, start, end in exposure.not_started():
-        yield Communication(row, start, end, ((KINDS.get(x.part, "all_reduce"), 1.0, 0),))
+        yield CommunicationTime(row, start, end, ((KINDS.get(x.part, "all_reduce"), 1.0, 0),))
 
 
 def _parts(sent: Iterable[CommCost]) -> tuple[tuple[str, float, int], ...]:

@@ -40,7 +40,7 @@ ROUNDING = 1e-12  # seconds
 Span = tuple[float, float]
 
 
-class Carried(NamedTuple):
+class CarriedTime(NamedTuple):
     """What the links of a device carry for it, in seconds from the start of the step."""
 
     start: float
@@ -88,7 +88,7 @@ class Exposure(Record):
     both in the order of time. All of it together takes `communication_s` seconds."""
 
     communication_s: float
-    carried: tuple[Carried, ...]
+    carried: tuple[CarriedTime, ...]
     exposed: tuple[ExposedTime, ...]
 
     def parts(self) -> tuple[tuple[ExposedPart, float], ...]:
@@ -175,21 +175,21 @@ def _of_stall(stall: Stall) -> Iterator[ExposedTime]:
 # -- what its links carry ----------------------------------------------------------------------------------------------
 
 
-def _carried(program: Program, trace: Trace) -> defaultdict[int, list[Carried]]:
+def _carried(program: Program, trace: Trace) -> defaultdict[int, list[CarriedTime]]:
     """What the links of each role carry for it. Of a task that is the end of its computing, if an operator hides
     collectives, and what is exposed."""
-    members, found = Members(program.roles), defaultdict[int, list[Carried]](list)
+    members, found = Members(program.roles), defaultdict[int, list[CarriedTime]](list)
     for x in trace.intervals:
         match x.part:
             case ActionPart.SENT:
                 assert isinstance(x.action, Start)
                 for role in members.ends(program.messages[x.action.message], x.action.gradient)[0]:
-                    found[role].append(Carried(x.start, x.end, x.cost.sent))
+                    found[role].append(CarriedTime(x.start, x.end, x.cost.sent))
             case ActionPart.RECEIVED:
-                found[x.role].append(Carried(x.start - x.cost.latency_s, x.end, x.cost.sent))
+                found[x.role].append(CarriedTime(x.start - x.cost.latency_s, x.end, x.cost.sent))
             case _ if x.cost.sent:
                 start = max(x.start, x.end - _waits_s(x) - x.cost.hidden_s)
-                found[x.role].append(Carried(start, x.end, x.cost.sent))
+                found[x.role].append(CarriedTime(start, x.end, x.cost.sent))
     return found
 
 

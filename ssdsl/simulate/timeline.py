@@ -96,7 +96,7 @@ class ExposedWait(Record):
     time_s: float
 
 
-class Communication(Record):
+class CommunicationTime(Record):
     """What the links of a device of a row carry for it, in seconds from the start of the step: kinds of collectives, or
     `send`, each with its share of the time, and the number of devices among which it goes."""
 
@@ -132,4 +132,4 @@ class Timeline(Record):
     bubble: float | None = None
     waits: tuple[MessageWait, ...] = ()
     exposed: tuple[ExposedWait, ...] = ()
-    communication: tuple[Communication, ...] = ()
+    communication: tuple[CommunicationTime, ...] = ()

@@ -227,7 +227,8 @@ AS_IT_IS = {  # and these change nothing: dimensions are the model's
     ("show graph", "--set"),
     ("search", "--orders"),  # of a plan without a pipeline
 }
-MEASURED = Measurement("a processor", 2, 1 << 33, 1e11, 1e11, 1e10, 1e-6, 1e-5, 1e9, 1e-5, 1e9, "2", date(2026, 1, 1))
+AT = date(2026, 1, 1)
+MEASURED = Measurement("a processor", 2, 1 << 33, 1e11, 1e11, 1e10, 1e-6, 1e-5, 1e9, 1e-5, 1e9, 0.0, "2", AT)
 
 
 @dataclass(frozen=True)

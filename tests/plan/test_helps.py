@@ -168,7 +168,7 @@ WAYS: dict[str, tuple[Follow, ...]] = {  # one for each line of a help
     "E0218": (span,),
     "E0268": (span,),
     "E0269": (span,),
-    "E0279": (put("25"),),
+    "E0289": (put("25"),),
     "E0220": (change("= .*", "= model.seq"),),
     "E0225": (lambda h: h.text.replace("# set TP", f"# set {h.quoted[0]}"),),
     "E0226": (put("2"),),

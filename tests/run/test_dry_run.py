@@ -9,7 +9,7 @@ import torch
 
 from ssdsl.record import replace
 from ssdsl.run.dry import errors
-from ssdsl.run.dry.device import DEVICE, DryDevice, Event
+from ssdsl.run.dry.device import DEVICE, DryDevice, DryEvent
 from ssdsl.run.dry.dry_run import DryRole, dry_program, dry_run, dry_run_of
 from ssdsl.run.dry.findings import END, findings, wrong
 from ssdsl.run.in_process.alone import Alone
@@ -169,7 +169,7 @@ def device() -> Iterator[DryDevice]:
 )
 def test_what_waits(device: DryDevice, run: Callable[[torch.Tensor], object], operator: str) -> None:
     run(torch.zeros(3, dtype=torch.int64, device=DEVICE))
-    assert [(n.event, n.operator, times) for n, times in device.notes.items()] == [(Event.WAITS, operator, 1)]
+    assert [(n.event, n.operator, times) for n, times in device.notes.items()] == [(DryEvent.WAITS, operator, 1)]
 
 
 def test_what_does_not(device: DryDevice) -> None:
@@ -186,7 +186,7 @@ def test_what_does_not(device: DryDevice) -> None:
 def test_numbers_of_rows_are_read_once(device: DryDevice) -> None:
     one, two = (torch.zeros(n, dtype=torch.int64, device=DEVICE) for n in (2, 3))
     assert read_rows(one) == [[1, 0]] and read_rows(one, two) == [[1, 0], [1, 0, 0]] == read_rows(one, two)
-    assert {n.event: times for n, times in device.notes.items()} == {Event.ROUTES: 2}
+    assert {n.event: times for n, times in device.notes.items()} == {DryEvent.ROUTES: 2}
 
 
 # -- texts -------------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class OnlyGradients(Traced):
 class NoSuchBucket(Traced):
     """The size of buckets is a number of megabytes, 25 by default. A weight that is larger is a bucket by itself."""
 
-    code = "E0279"
+    code = "E0289"
     title = "no bucket has {megabytes} MB"
     help = "choose a number from 1 to {most}; the default is 25"
     megabytes: int

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ssdsl.lang.nodes import STATEMENTS
+from ssdsl.lang.nodes import STATEMENTS, BucketStatement
 from ssdsl.lang.parser.indentation import KEYWORDS
 from ssdsl.plan.values import Devices, Selection
 from ssdsl.repl.commands import COMMANDS, VIEW_COMMANDS
@@ -30,6 +30,7 @@ from ssdsl.repl.views import VIEWS
 WORD = re.compile(r"[A-Za-z_0-9]*$")
 OPEN_STRING = re.compile(r'(?:[^"#]|"[^"]*")*"(?P<inside>[^"]*)$')
 COMMENT = re.compile(r'(?:[^"#]|"[^"]*")*#')
+SOFT = (BucketStatement.keyword,)  # keywords where a statement begins, and names elsewhere
 WORDS = (*STATEMENTS, *sorted(KEYWORDS - set(STATEMENTS)))
 SELECT = ("SPLIT", "ASSIGN", "ORDER", "RECOMPUTE", "ARROW", "AT")  # tokens in front of a selection
 INTRODUCE = ("PARAM", "LET", "DEF", "MESH", "DIM", "FOR")  # tokens in front of a new name
@@ -84,7 +85,10 @@ def _next(session: Session, here: Position, typed: str) -> Iterator[Offer]:
     """The names and the words that the grammar accepts here; at the start of a line the words come first."""
     types = here.types
     hidden = () if typed else INFREQUENT if types else OPERATORS
-    accepted = [w for w in WORDS if w.upper() in here.accepted and w not in hidden]
+    line = here.line
+    if line and line[0].type == "NAME" and len(line) > 1 and line[1].type == "NAME" and line[0] not in SOFT:
+        return  # a misspelt statement
+    accepted = [w for w in WORDS if (w.upper() in here.accepted or (w in SOFT and not types)) and w not in hidden]
     words = [Offer(word, "" if types else STATEMENTS[word][0].form if word in STATEMENTS else "") for word in accepted]
     names = list(_names(session, here)) if "NAME" in here.accepted else []
     names = [o for o in names if typed or o.text not in CONSTANTS or types[-1:] == ("EQUAL",)]

@@ -40,7 +40,7 @@ OF_NUMBERS = (torch.tensor, torch.as_tensor, torch.Tensor.new_tensor)
 BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 
 
-class Event(StrEnum):
+class DryEvent(StrEnum):
     """What a step does that it must not do, or not often."""
 
     WAITS = "waits"  # the host for the device
@@ -52,7 +52,7 @@ class Note(Record):
     """An event of a step: torch's name of the operator, and the line of the role's file behind it, or what the engine
     was doing."""
 
-    event: Event
+    event: DryEvent
     operator: str
     line: CodeLine | None
     doing: str
@@ -76,14 +76,14 @@ class DryDevice(LineMode):  # type: ignore[no-untyped-call]
         finally:
             self.world.tracer = before
 
-    def note(self, event: Event, operator: str) -> None:
+    def note(self, event: DryEvent, operator: str) -> None:
         """Notes an event of the line that runs now."""
         line = self.line()
         self.notes[Note(event, SPELT.get(operator, operator), line, "" if line else self.doing() or "")] += 1
 
     def _rows(self, counts: Sequence[torch.Tensor]) -> list[int]:
         if any(x.is_meta for x in counts):
-            self.note(Event.ROUTES, "tolist")
+            self.note(DryEvent.ROUTES, "tolist")
         return [int(n == 0) for x in counts for n in range(x.numel())]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -96,14 +96,14 @@ class DryDevice(LineMode):  # type: ignore[no-untyped-call]
             if source.is_meta == is_to_device:
                 return func(*args, **kwargs)
             if not (is_to_device and _is_non_blocking(args, kwargs)):
-                self.note(Event.WAITS, name)
+                self.note(DryEvent.WAITS, name)
             return func(*args, **kwargs) if is_to_device else _with_zeros(func, args, kwargs)
         if not any(x.is_meta for x in tensors):
             return func(*args, **kwargs)
         if any(not x.is_meta and x.dim() for x in tensors):
-            self.note(Event.MIXES, name)
+            self.note(DryEvent.MIXES, name)
         if _reads_numbers(func, args, kwargs):
-            self.note(Event.WAITS, name)
+            self.note(DryEvent.WAITS, name)
             return args[0] if schema.is_mutable else _on_device(_with_zeros(func, args, kwargs))
         return func(*args, **kwargs) if all(x.is_meta for x in tensors) else _mixed(func, args, kwargs)
 
@@ -118,9 +118,9 @@ class _PythonNumbers(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if func in OF_NUMBERS and result.is_meta and not isinstance(args[-1], torch.Tensor):
-            self.device.note(Event.WAITS, func.__name__)
+            self.device.note(DryEvent.WAITS, func.__name__)
         if func in BY_INDEX and args[0].is_meta and _has_list(args[1]):
-            self.device.note(Event.WAITS, "an index that is a list")
+            self.device.note(DryEvent.WAITS, "an index that is a list")
         return result
 
 

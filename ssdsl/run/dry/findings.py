@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ssdsl.lang.suggest import counted
 from ssdsl.record import Record
-from ssdsl.run.dry.device import Event, Note
+from ssdsl.run.dry.device import DryEvent, Note
 from ssdsl.run.dry.dry_run import DryRole
 from ssdsl.run.dry.errors import CannotRunDry, HostWaits, NeverAwaited, OperandsOnTwoDevices
 from ssdsl.text.diagnostic import Diagnostic
@@ -18,7 +18,7 @@ class Finding(Record):
     """An event of a step: `operator` is torch's, `where` is the operator of the model or the communication that it is
     part of, with stars for numbers of layers, or what the engine does. `model` and `plan` are lines of these."""
 
-    event: Event
+    event: DryEvent
     operator: str
     where: str
     model: str
@@ -30,7 +30,7 @@ class Waits(Record):
 
     times: tuple[tuple[Finding, int], ...]
 
-    def of(self, event: Event) -> Iterator[tuple[Finding, int]]:
+    def of(self, event: DryEvent) -> Iterator[tuple[Finding, int]]:
         return ((found, times) for found, times in self.times if found.event is event)
 
 
@@ -63,11 +63,11 @@ def wrong(roles: Sequence[DryRole], source: Source) -> list[Diagnostic]:
     once, for its loss."""
     found: list[Diagnostic] = []
     waits = findings(roles)
-    once = sum(times for finding, times in waits.of(Event.WAITS) if finding.where == END) == 1
+    once = sum(times for finding, times in waits.of(DryEvent.WAITS) if finding.where == END) == 1
     for finding, times in waits.times:
-        if finding.event is Event.ROUTES or (finding.event is Event.WAITS and finding.where == END and once):
+        if finding.event is DryEvent.ROUTES or (finding.event is DryEvent.WAITS and finding.where == END and once):
             continue
-        cls = HostWaits if finding.event is Event.WAITS else OperandsOnTwoDevices
+        cls = HostWaits if finding.event is DryEvent.WAITS else OperandsOnTwoDevices
         span = _span(finding.plan, source)
         lines = filter(None, (finding.where, finding.model, finding.plan if span is None else ""))
         found.append(cls(span, finding.operator, counted(times, "time"), "\n".join(lines)))

@@ -30,7 +30,7 @@ from .collectives import (
     scatter,
     send,
 )
-from .network import Channel, Network, Operation, Steps
+from .network import Channel, EmulatedNetwork, Operation, Steps
 from .speed import Speed
 
 BACKEND = "ssdsl_link"
@@ -88,7 +88,7 @@ class LinkGroup(_ProcessGroup):  # type: ignore[misc]  # of class Any
     """A process group over the emulated network. torch calls its methods by these names; `opts` has the root and
     the reduction."""
 
-    def __init__(self, network: Network, name: str, ring: Ring, timeout: timedelta) -> None:
+    def __init__(self, network: EmulatedNetwork, name: str, ring: Ring, timeout: timedelta) -> None:
         super().__init__(ring.place, ring.size)
         self._network, self._ring, self._timeout_s = network, ring, timeout.total_seconds()
         self._number = zlib.crc32(name.encode())
@@ -215,7 +215,7 @@ def _chained(many: Iterable[Steps]) -> Steps:
         yield from steps
 
 
-_network: Network | None = None  # of the default group
+_network: EmulatedNetwork | None = None  # of the default group
 
 
 def _create(options: Any, _: Any) -> LinkGroup:
@@ -226,7 +226,7 @@ def _create(options: Any, _: Any) -> LinkGroup:
         if _network is not None:
             _network.close()
         speed = Speed.read(os.environ.get(VARIABLE, ""))
-        _network = Network(speed, options.store, options.group_rank, options.group_size)
+        _network = EmulatedNetwork(speed, options.store, options.group_rank, options.group_size)
     assert _network is not None
     return LinkGroup(_network, options.group_id, Ring(ranks, options.group_rank), options.timeout)
 

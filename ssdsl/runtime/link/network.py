@@ -69,7 +69,7 @@ class Receive:
 Steps = Generator[Send | Receive, Any, None]
 
 
-class Memory:
+class SharedBlocks:
     """The shared memory of a rank: blocks that it writes and others read. The first one has a byte for each block, 1 if
     it is in use."""
 
@@ -115,7 +115,7 @@ class Arriving:
 
 
 @dataclass(slots=True)
-class Link:
+class EmulatedLink:
     """The link to a rank: it carries one message after another, and is free from `free_at` on."""
 
     pipe: int
@@ -124,7 +124,7 @@ class Link:
     queue: deque[Message] = field(default_factory=deque)
     free_at: float = 0.0
 
-    def carry(self, rank: int, memory: Memory, now: float) -> float:
+    def carry(self, rank: int, memory: SharedBlocks, now: float) -> float:
         """Hands over the blocks that leave next. Returns when it is to be called again."""
         block_s = BLOCK / self.bytes_per_s
         while self.queue and self.free_at < now + AHEAD * block_s:
@@ -181,7 +181,7 @@ class Operation:
             self.finish(error)
 
 
-class Network:
+class EmulatedNetwork:
     """The links of this process to all ranks, itself too, for all its process groups."""
 
     def __init__(self, speed: Speed, store: Any, rank: int, size: int) -> None:
@@ -190,16 +190,16 @@ class Network:
         os.ftruncate(shared, BLOCK * BLOCKS)
         self._inbox, pipe = os.pipe2(os.O_NONBLOCK)
         store.set(f"{rank}", f"{os.getpid()} {shared} {pipe} {socket.gethostname()}")
-        self._links, self._memories = dict[int, Link](), dict[int, Memory]()
+        self._links, self._memories = dict[int, EmulatedLink](), dict[int, SharedBlocks]()
         for other in range(size):
             process, its_memory, its_pipe, host = store.get(f"{other}").decode().split(maxsplit=3)
             if host != socket.gethostname():
                 raise RuntimeError(f"an emulated link joins processes of one machine: rank {other} is on {host}")
             opened = os.open(f"/proc/{process}/fd/{its_memory}", os.O_RDWR)
-            self._memories[other] = Memory(opened)
+            self._memories[other] = SharedBlocks(opened)
             os.close(opened)
             into = os.open(f"/proc/{process}/fd/{its_pipe}", os.O_WRONLY | os.O_NONBLOCK)
-            self._links[other] = Link(into, speed.between(rank, other), speed.latency_s)
+            self._links[other] = EmulatedLink(into, speed.between(rank, other), speed.latency_s)
         self._arriving = defaultdict[tuple[int, Channel], deque[Arriving]](deque)
         self._submitted, self._active = deque[Operation](), list[Operation]()
         self._last = dict[object, Operation]()  # of each lane

@@ -33,7 +33,7 @@ class _Gather:
     started: bool = False
 
 
-class Ahead:
+class TravelsAhead:
     """The gathers of the running task that nobody has awaited yet, in order, and the last reduction."""
 
     def __init__(self) -> None:

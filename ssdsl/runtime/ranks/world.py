@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ..layout.mesh import RankMesh
-from .ahead import Ahead
+from .ahead import TravelsAhead
 from .control import Control
 from .regather import Gathered, MemorySource
 from .tracer import Tracer
@@ -144,7 +144,7 @@ class World:
     counts: dict[str, dict[str, int]] = field(default_factory=dict)  # calls and payload bytes by kind of communication
     waiting: list[Any] = field(default_factory=list)  # deferred gradients of weights (step/split_backward.py)
     gathered: Gathered = field(default_factory=Gathered)  # in the current forward
-    ahead: Ahead = field(default_factory=Ahead)  # weights and their gradients that are under way
+    ahead: TravelsAhead = field(default_factory=TravelsAhead)  # weights and their gradients that are under way
     recomputing: int = 0  # how many recomputed forwards are running inside each other
     layer: str = ""  # the module whose function runs
     site: Any = None  # the program's place of the next collective, if known (step/provenance.py)

@@ -30,7 +30,7 @@ KERNELS = {  # by the kind of communication: NCCL's kernel, and the name of the 
 Json = dict[str, Any]
 
 
-class Kernel(Record):
+class TracedKernel(Record):
     """A kernel of a rank on a stream, in whole nanoseconds from the start of the step."""
 
     start_ns: int
@@ -59,12 +59,12 @@ def profiler_traces(timeline: Timeline) -> Iterator[tuple[int, Json]]:
             )
 
 
-def _computing(timeline: Timeline, row: int) -> Iterator[Kernel]:
+def _computing(timeline: Timeline, row: int) -> Iterator[TracedKernel]:
     """The computing part of each task, and the optimizer."""
     for event in timeline.events:
         start, end = _ns(event.start_s), _ns(event.end_s - event.communication_s)
         if event.row == row and event.stream is Stream.COMPUTE and end > start:
-            yield Kernel(start, end, _task_name(event), COMPUTE_STREAM, {"lines": list(event.lines)})
+            yield TracedKernel(start, end, _task_name(event), COMPUTE_STREAM, {"lines": list(event.lines)})
 
 
 def _task_name(event: Event) -> str:
@@ -73,7 +73,7 @@ def _task_name(event: Event) -> str:
     return f"{event.kind} {event.name} {micro_batch(event)}".strip()
 
 
-def _communication(timeline: Timeline, row: int) -> Iterator[Kernel]:
+def _communication(timeline: Timeline, row: int) -> Iterator[TracedKernel]:
     """A kernel for each kind of communication, on the first stream that is free."""
     free: list[int] = []
     for communication in sorted((c for c in timeline.communication if c.row == row), key=lambda c: c.start_s):
@@ -84,7 +84,7 @@ def _communication(timeline: Timeline, row: int) -> Iterator[Kernel]:
             end = start + share * duration
             kernel, collective = KERNELS[kind]
             args = {"Collective name": collective, **({"Group size": ranks} if ranks else {})}
-            yield Kernel(_ns(start), _ns(end), f"ncclDevKernel_{kernel}", FIRST_STREAM + lane, args)
+            yield TracedKernel(_ns(start), _ns(end), f"ncclDevKernel_{kernel}", FIRST_STREAM + lane, args)
             start = end
 
 
@@ -93,7 +93,7 @@ def _step(rank: int, step_s: float) -> Json:
     return {**_event("ProfilerStep#0", "user_annotation", HOST + rank, HOST, 0, _ns(step_s)), "args": {}}
 
 
-def _events(rank: int, kernels: list[Kernel]) -> Iterator[Json]:
+def _events(rank: int, kernels: list[TracedKernel]) -> Iterator[Json]:
     """Kernels, and their launches on the host."""
     launched: dict[int, int] = {}  # the start of the last kernel, by stream
     for number, kernel in enumerate(kernels, 1):

@@ -1,10 +1,10 @@
 """`ssdsl check --device cuda`: where the host waits for the GPU within a step."""
 
-from ssdsl.run.dry.device import Event
+from ssdsl.run.dry.device import DryEvent
 from ssdsl.run.dry.findings import END, Waits
 from ssdsl.show.view import Column, ColumnKind, View
 
-WHY = {Event.ROUTES: "to send experts' rows", Event.WAITS: "not needed"}
+WHY = {DryEvent.ROUTES: "to send experts' rows", DryEvent.WAITS: "not needed"}
 
 
 def waits_view(waits: Waits) -> View:
@@ -20,7 +20,7 @@ def waits_view(waits: Waits) -> View:
     rows = []
     for event, why in WHY.items():
         for found, times in waits.of(event):
-            said = "loss and norm" if event is Event.WAITS and found.where == END else why
+            said = "loss and norm" if event is DryEvent.WAITS and found.where == END else why
             where = "the end of the step" if found.where == END else found.where
             rows.append((times, said, found.operator, where, found.model, found.plan.partition(": ")[0]))
     note = "in a step of the device that has most of them; each waits for all that was started"
