@@ -46,7 +46,7 @@ class InFlight(NamedTuple):
         return self.result()
 
 
-class Step(NamedTuple):
+class ReshardStep(NamedTuple):
     """A step along a group: `start` begins to communicate, a call also awaits the end."""
 
     start: Callable[[torch.Tensor], InFlight]
@@ -57,28 +57,28 @@ class Step(NamedTuple):
         return self.start(x).wait()
 
 
-def _local(result: Callable[[torch.Tensor], torch.Tensor]) -> Step:
+def _local(result: Callable[[torch.Tensor], torch.Tensor]) -> ReshardStep:
     """A step in which nothing travels."""
-    return Step(lambda x: InFlight(DONE, partial(result, x)), travels=False)
+    return ReshardStep(lambda x: InFlight(DONE, partial(result, x)), travels=False)
 
 
-def all_reduce(group: Group) -> Step:
+def all_reduce(group: Group) -> ReshardStep:
     """Sums over the group."""
     in_place = all_reduce_(group).start
-    return Step(lambda x: in_place(x.clone(memory_format=torch.contiguous_format)))
+    return ReshardStep(lambda x: in_place(x.clone(memory_format=torch.contiguous_format)))
 
 
-def all_reduce_(group: Group) -> Step:
+def all_reduce_(group: Group) -> ReshardStep:
     """Sums over the group, in place: for a tensor that nothing else reads."""
 
     def start(x: torch.Tensor) -> InFlight:
         x = x.contiguous()
         return InFlight(group.start_all_reduce(x), lambda: x)
 
-    return Step(start)
+    return ReshardStep(start)
 
 
-def all_gather(group: Group, dim: int, outer: int = 1) -> Step:
+def all_gather(group: Group, dim: int, outer: int = 1) -> ReshardStep:
     """Concatenates the parts of the group along axis `dim`; each of the `outer` blocks has one block per rank."""
 
     def start(x: torch.Tensor) -> InFlight:
@@ -87,10 +87,10 @@ def all_gather(group: Group, dim: int, outer: int = 1) -> Step:
         work = group.start_all_gather(parts, x.view(-1))
         return InFlight(work, lambda: merge_blocks(parts.view(group.size, *x.shape), dim, outer))
 
-    return Step(start)
+    return ReshardStep(start)
 
 
-def reduce_scatter(group: Group, dim: int, outer: int = 1) -> Step:
+def reduce_scatter(group: Group, dim: int, outer: int = 1) -> ReshardStep:
     """Sums over the group and keeps this rank's part of axis `dim`."""
 
     def start(x: torch.Tensor) -> InFlight:
@@ -98,10 +98,10 @@ def reduce_scatter(group: Group, dim: int, outer: int = 1) -> Step:
         mine = torch.empty_like(parts[0])
         return InFlight(group.start_reduce_scatter(mine.view(-1), parts.view(-1)), lambda: mine, parts)
 
-    return Step(start)
+    return ReshardStep(start)
 
 
-def all_to_all(group: Group, source: Sequence[Digit], target: Sequence[Digit]) -> Step:
+def all_to_all(group: Group, source: Sequence[Digit], target: Sequence[Digit]) -> ReshardStep:
     """Goes from parts by some digits to parts by others. The rank's number in the group has a part of each digit, that
     of the last one innermost."""
 
@@ -111,12 +111,12 @@ def all_to_all(group: Group, source: Sequence[Digit], target: Sequence[Digit]) -
         work = group.start_all_to_all(received.view(-1), parts.view(-1))
         return InFlight(work, lambda: merge_digits(received, source), parts)
 
-    return Step(start)
+    return ReshardStep(start)
 
 
 def exchange(
     group: Group, dim: int, outer: int = 1, have: Regions = (), need: Regions = (), sums: bool = False
-) -> Step:
+) -> ReshardStep:
     """Goes from the regions `have` of axis `dim` to the regions `need`: each rank sends others the positions of its
     part that they need.
 
@@ -149,15 +149,15 @@ def exchange(
 
         return InFlight(work, result, parts)
 
-    return Step(start)
+    return ReshardStep(start)
 
 
-def narrow(group: Group, dim: int, outer: int = 1, at: Regions | None = None) -> Step:
+def narrow(group: Group, dim: int, outer: int = 1, at: Regions | None = None) -> ReshardStep:
     """Keeps this rank's part of a tensor that every rank has; no communication. `at` are parts given as regions."""
     return _local(lambda x: take(x, dim, outer, at or group.size, group.index).contiguous())
 
 
-def keep_first(group: Group) -> Step:
+def keep_first(group: Group) -> ReshardStep:
     """Keeps the value on the first rank and makes zeros on the others, so that the sum over the group is the value.
 
     This copies. A view of a gathered weight (ZeRO-3, step/flat_params.py) would be gathered again in backward on one
@@ -174,7 +174,7 @@ class _Regathered:
     """A value [...] that some steps gather, and gather again for backward. `kept` is the value, or its source."""
 
     kept: Kept
-    steps: Sequence[Step]
+    steps: Sequence[ReshardStep]
     world: World
     site: Place
     again: torch.Tensor | None = None
@@ -190,8 +190,8 @@ class _Reshard(torch.autograd.Function):
     def forward(
         ctx: Any,
         x: torch.Tensor,
-        forward: Sequence[Step],
-        backward: Sequence[Step],
+        forward: Sequence[ReshardStep],
+        backward: Sequence[ReshardStep],
         again: bool,
         world: World,
         site: Place,
@@ -218,7 +218,7 @@ def _is_compiled_view(x: torch.Tensor) -> bool:
 
 
 def reshard(
-    x: torch.Tensor, forward: Sequence[Step] = (), backward: Sequence[Step] = (), *, again: bool = False
+    x: torch.Tensor, forward: Sequence[ReshardStep] = (), backward: Sequence[ReshardStep] = (), *, again: bool = False
 ) -> torch.Tensor:
     """Changes the layout of a tensor by the `forward` steps; its gradient takes the `backward` steps. With `again`
     autograd saves `x` and gathers the result again in backward, if the block also runs with `again`."""
@@ -229,7 +229,7 @@ def reshard(
     return _moved(x, forward, world, site)
 
 
-def _moved(x: torch.Tensor, steps: Sequence[Step], world: World, site: Place) -> torch.Tensor:
+def _moved(x: torch.Tensor, steps: Sequence[ReshardStep], world: World, site: Place) -> torch.Tensor:
     """Applies the steps to a tensor; meanwhile the rank reports where in the program they stand."""
     world.site = site
     for step in steps:
@@ -245,12 +245,12 @@ def _moved(x: torch.Tensor, steps: Sequence[Step], world: World, site: Place) ->
 class _Journey:
     """Steps that a tensor and later its gradient take, and which of them are in flight."""
 
-    backward: Sequence[Step]
+    backward: Sequence[ReshardStep]
     world: World
     site: Place
     arriving: InFlight | None = None
 
-    def start(self, x: torch.Tensor, steps: Sequence[Step]) -> None:
+    def start(self, x: torch.Tensor, steps: Sequence[ReshardStep]) -> None:
         """Takes the steps up to the last one that travels, which it starts; those after it follow when it is
         awaited."""
         count = max((n for n, step in enumerate(steps, 1) if step.travels), default=0)
@@ -284,7 +284,9 @@ class StartedReshard(NamedTuple):
         return _Await.apply(self.ticket, self.journey)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def start_reshard(x: torch.Tensor, forward: Sequence[Step] = (), backward: Sequence[Step] = ()) -> StartedReshard:
+def start_reshard(
+    x: torch.Tensor, forward: Sequence[ReshardStep] = (), backward: Sequence[ReshardStep] = ()
+) -> StartedReshard:
     """Starts to change the layout of a tensor, as `reshard` does. Until the `wait` nobody may change the tensor."""
     world = here()
     journey = _Journey(backward, world, caller(world.layer))
@@ -296,7 +298,7 @@ def start_reshard(x: torch.Tensor, forward: Sequence[Step] = (), backward: Seque
 
 class _Start(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, forward: Sequence[Step], journey: _Journey) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, forward: Sequence[ReshardStep], journey: _Journey) -> torch.Tensor:
         ctx.journey = journey
         journey.start(x.detach(), forward)
         return x.new_empty(0)
@@ -324,7 +326,7 @@ class _Await(torch.autograd.Function):
 
 def rows_to_all(
     group: Group, source: Sequence[Digit], target: Sequence[Digit], before: torch.Tensor, after: torch.Tensor
-) -> Step:
+) -> ReshardStep:
     """A ragged `all_to_all` along the first axis, of runs of rows: `before` are the lengths of this rank's runs,
     `after` those of the received runs. The digits of `source` and `target` are digits of the runs' numbers.
 
@@ -342,7 +344,7 @@ def rows_to_all(
         order = _numbers(after, source).flatten()
         return InFlight(work, lambda: _in_order(received, after[order], order.argsort()), parts)
 
-    return Step(start)
+    return ReshardStep(start)
 
 
 def _numbers(runs: torch.Tensor, digits: Sequence[Digit]) -> torch.Tensor:
