@@ -273,11 +273,14 @@ class EmulatedNetwork:
             operation.has_begun, operation.after = True, None
             self._step(operation, None)
         while (wanted := operation.waits_for) is not None and not operation.is_over:
-            queues = ((source, self._arriving[source, operation.channel]) for source in wanted.sources)
+            sources = wanted.sources  # whoever sends first, and then all that this one sends
+            if len(sources) > 1 and operation.source >= 0:
+                sources = (operation.source,)
+            queues = ((source, self._arriving[source, operation.channel]) for source in sources)
             source, queue = next((pair for pair in queues if pair[1]), (-1, None))
             if queue is None:
-                if self._gone.issuperset(wanted.sources):
-                    gone = ", ".join(map(str, wanted.sources))
+                if self._gone.issuperset(sources):
+                    gone = ", ".join(map(str, sources))
                     operation.end(RuntimeError(f"{operation.name}: rank {gone} has ended, and this rank waits for it"))
                 break
             if queue[0].arrival > now:
