@@ -19,7 +19,7 @@ import pytest
 @pytest.mark.parametrize("x", [1, 2])
 def test_slow(x): pass
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("x", [1, 2, 3])
 def test_thinned(x): pass
 
