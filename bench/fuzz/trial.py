@@ -15,7 +15,6 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.ir.program import Kernels
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
-from ssdsl.lower.params import flatten_params
 from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
@@ -37,7 +36,6 @@ SLOW = load_cluster(str(Path(__file__).parent / "slow.toml"))  # for every other
 FOLDER = Path(tempfile.gettempdir())
 BUGS = ("E0451", "E0511")
 UNLIKE = ("E0510", "E0511")  # what ranks hold is not what one device has
-flatten_params.LEAST_BYTES = 1 << 9  # so that small models have several buckets, too
 ROUNDING = 1e-9  # in double precision no mistake is as small as this, beside a tensor's largest element or beside 1
 
 
