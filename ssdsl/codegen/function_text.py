@@ -40,7 +40,7 @@ def function_text(function: Function, scope: FileScope) -> str:
     sizes = [f"    n_{t.name} = {t.sizes}[{t.name}]" for t in function.time if t.sizes]
     block, begins = scope.block(function.number), 3 + len(sizes)
     for number, section in enumerate(function.sections):
-        if section.layer or section.recompute:
+        if section.is_apart:
             names = section.names()
             _call(function, scope, body, number, names, section_text(function, number, names, scope, leaving, ends))
         else:
@@ -51,7 +51,7 @@ def function_text(function: Function, scope: FileScope) -> str:
         if number + 1 < len(function.sections):
             body.drop(ends.behind(number))
     scope.note(block, begins, body.instructions, function.number)
-    inline = (n for s in function.sections if not (s.layer or s.recompute) for n in s.names())
+    inline = (n for s in function.sections if not s.is_apart for n in s.names())
     weights = WeightTexts(scope.common, function, "").among(inline)
     scope.describe(block, function, {word: n for n, word in body.outside.items()} | weights)
     outputs = "".join(f"{body.output(o)}, " for o in function.outputs).removesuffix(" ")

@@ -100,7 +100,7 @@ def _role(
                     _steps(f.completion.once),
                 ),
                 plan=origins.flat(f),
-                ahead=f.ahead if f.sharded.weights else 0,
+                ahead=f.ahead,
             )
             for f in flats
         ),

@@ -259,6 +259,11 @@ class Section(Record):
     compiled: tuple[tuple[int, int], ...] = ()
     in_flight: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether it is a function of its own in the program's text, which frees at its end what it has gathered."""
+        return bool(self.layer) or self.recompute
+
     def names(self) -> tuple[Name, ...]:
         """The values that its instructions read and make, each once, in the order in which they appear."""
         return tuple(dict.fromkeys(n for i in self.body for n in (*reads_of(i), *(v.name for v in results_of(i)))))
@@ -371,6 +376,25 @@ class GathersAhead(Record):
 
 
 AT_ONCE = GathersAhead()
+
+
+def starts_of_gathers(count: int, groups: Sequence[Sequence[int]], ahead_of: Callable[[int], int]) -> list[list[int]]:
+    """For each of so many gathers in order, by numbers, those that start when it is awaited: itself first, if it has
+    not started before. `groups` are the flat parameters of each section, none if each gather starts at its reader;
+    `ahead_of` gives a flat parameter's `ahead`.
+
+    >>> starts_of_gathers(4, [[7], [5, 6], [4]], lambda flat: 1)
+    [[0, 1, 2], [3], [], []]
+    """
+    if not groups:
+        return [[number] for number in range(count)]
+    coming = [(section, section - ahead_of(flat)) for section, those in enumerate(groups) for flat in those]
+    found, begun = list[list[int]](), set[int]()
+    for number, (reached, _) in enumerate(coming):
+        others = (n for n, (_, starts) in enumerate(coming[number:], number) if starts <= reached)
+        found.append([n for n in dict.fromkeys((number, *others)) if n not in begun])
+        begun.update(found[-1])
+    return found
 
 
 class Function(Record, dict=True):

@@ -124,7 +124,7 @@ def _most(plan: Plan, program: Program) -> Iterator[Span]:
 
 def _ahead(plan: Plan, _: Program) -> Iterator[Span]:
     """Yields the spans of `prefetch OPS.weights`, but those that turn it off."""
-    yield from (stated.span for stated in plan.prefetched if stated.ahead)
+    yield from (stated.span for stated in plan.prefetched if stated.value)
 
 
 def _gathered_ahead(plan: Plan, program: Program) -> Iterator[Span]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from ssdsl.identity import ByIdentity, places_of
 from ssdsl.lang.nodes import Statement, Word
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.plan.plan import NOTHING, Bucketed, ClockOrder, Index, Mesh, OpPlan, Order, Prefetched, StateShard, TaskSet
+from ssdsl.plan.plan import NOTHING, ClockOrder, Index, Mesh, OpPlan, Order, StateShard, TaskSet, WeightsMark
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
@@ -115,8 +115,8 @@ class Facts:
     sets: dict[frozenset[str], int] = field(default_factory=dict)  # the sets of operators that orders name, numbered
     checkpoints: dict[str, int] = field(default_factory=dict)  # how many each layer has
     shards: list[StateShard] = field(default_factory=list)
-    prefetched: list[Prefetched] = field(default_factory=list)
-    buckets: list[Bucketed] = field(default_factory=list)
+    prefetched: list[WeightsMark] = field(default_factory=list)
+    buckets: list[WeightsMark] = field(default_factory=list)
     cuts: list[SplitIndex] = field(default_factory=list)
     uncut: list[Uncut] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)  # about operators that a statement names in vain

@@ -209,20 +209,12 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Prefetched:
-    """`prefetch OPS.weights by 1`: weights in parts are gathered while up to so many modules before theirs compute."""
+class WeightsMark:
+    """A number that a statement gives weights: `prefetch OPS.weights by 1`, while up to how many modules before theirs
+    they are gathered; or `bucket OPS.grads by 25`, up to how many megabytes of their gradients are reduced together."""
 
     weights: frozenset[str]
-    ahead: int
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Bucketed:
-    """`bucket OPS.grads by 25`: gradients of these weights are reduced together up to so many megabytes."""
-
-    weights: frozenset[str]
-    megabytes: int
+    value: int
     span: Span = field(compare=False)
 
 
@@ -289,8 +281,8 @@ class Plan(Record):
     orders: tuple[Order, ...] = ()
     clocks: tuple[ClockOrder, ...] = ()
     shards: tuple[StateShard, ...] = ()
-    prefetched: tuple[Prefetched, ...] = ()
-    buckets: tuple[Bucketed, ...] = ()
+    prefetched: tuple[WeightsMark, ...] = ()
+    buckets: tuple[WeightsMark, ...] = ()
     divided: tuple[DividedAxis, ...] = ()
 
     def of(self, operator: str) -> OpPlan:
@@ -305,12 +297,12 @@ class Plan(Record):
 
     def gathered_ahead(self, weights: Iterable[str]) -> int:
         """How many gathers before its reader's a gather of these weights starts: the largest number of any."""
-        said = {weight: stated.ahead for stated in self.prefetched for weight in stated.weights}
-        return max((said.get(weight, WEIGHTS_AHEAD) for weight in weights), default=0)
+        marks = (_mark_of(self.prefetched, weight) for weight in weights)
+        return max((WEIGHTS_AHEAD if mark is None else mark for mark in marks), default=0)
 
     def bucket_megabytes(self, weight: str) -> int | None:
         """The size of the bucket in which the gradient of a weight lies; None if the plan does not say."""
-        return next((stated.megabytes for stated in self.buckets if weight in stated.weights), None)
+        return _mark_of(self.buckets, weight)
 
     def said(self, operator: str, index: str) -> Span | None:
         """The span of the `split` that cuts an operator by an index; None if there is none."""
@@ -339,3 +331,7 @@ class Plan(Record):
         """The number of devices that the plan needs."""
         last = self.meshes[-1]
         return last.first + prod(n for _, n in last.axes)
+
+
+def _mark_of(marks: Iterable[WeightsMark], weight: str) -> int | None:
+    return next((mark.value for mark in marks if weight in mark.weights), None)

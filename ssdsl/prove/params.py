@@ -288,7 +288,7 @@ def check_gathers(facts: ProofFacts, function: Function) -> None:
     flat_of = {p.var.name: flats[w] for p in function.parameters if (w := p.var.name.value) in flats}
     shared: set[int] = set()
     for section in function.sections:
-        apart = bool(section.layer) or section.recompute
+        apart = section.is_apart
         reads = [r for i in section.body for r in reads_of(i)]
         wanted = {flat_of[r].number for r in reads if r in flat_of}
         wanted -= set() if apart else shared

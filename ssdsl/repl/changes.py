@@ -143,9 +143,9 @@ def _prefetches(old: Context, new: Context) -> Iterator[str]:
     if names := _marked(old, new, "ahead"):
         yield f"prefetched what {_operators(new, names)} receive"
     for stated in new.facts.prefetched[len(old.facts.prefetched) :]:
-        yield f"{counted(len(stated.weights), 'weight')} gathered ahead by {stated.ahead}"
+        yield f"{counted(len(stated.weights), 'weight')} gathered ahead by {stated.value}"
     for bucket in new.facts.buckets[len(old.facts.buckets) :]:
-        yield f"gradients of {counted(len(bucket.weights), 'weight')} in buckets of {bucket.megabytes} MB"
+        yield f"gradients of {counted(len(bucket.weights), 'weight')} in buckets of {bucket.value} MB"
 
 
 def _marked(old: Context, new: Context, mark: str) -> set[str]:

@@ -35,7 +35,7 @@ def _gathering(function: Function, gathered: dict[str, int]) -> Function:
     held: set[int] = set()
     sections = []
     for section in function.sections:
-        apart = bool(section.layer) or section.recompute
+        apart = section.is_apart
         numbers = dict.fromkeys(gathered[w] for w in weights_of(section, function) if w in gathered)
         sections.append(replace(section, gathers=tuple(n for n in numbers if apart or n not in held)))
         if not apart:

@@ -43,7 +43,7 @@ def _groups(function: Function, gathers: list[tuple[int, int]]) -> Groups:
     found: list[tuple[int, ...]] = []
     for number, those in groupby(gathers, lambda gather: gather[0]):
         section, flats = function.sections[number], tuple(flat for _, flat in those)
-        found += [flats] if section.layer or section.recompute else [(flat,) for flat in flats]
+        found += [flats] if section.is_apart else [(flat,) for flat in flats]
     return tuple(found)
 
 

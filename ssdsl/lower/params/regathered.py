@@ -41,14 +41,9 @@ class Regathered(Record, dict=True):
     steps: tuple[GatherStep, ...]
 
     @cached_property
-    def order(self) -> tuple[Gather, ...]:
-        """The gathers that backward repeats, in order."""
-        return tuple(step.gather for step in self.steps if not step.reduces)
-
-    @cached_property
     def again(self) -> Mapping[Gather, int]:
         """How often backward repeats each gather."""
-        return Counter(self.order)
+        return Counter(step.gather for step in self.steps if not step.reduces)
 
     @cached_property
     def learning(self) -> frozenset[Gather]:
@@ -83,7 +78,7 @@ class _Walk:
         self.first: dict[Gather, InstrPlace] = {}
         shared: dict[int, Gather] = {}
         for number, section in enumerate(function.sections):
-            apart = bool(section.layer) or section.recompute
+            apart = section.is_apart
             self.here.append({} if apart else shared)
             self.here[number].update((n, (number, n)) for n in section.gathers)
             for n, instr in enumerate(section.body):

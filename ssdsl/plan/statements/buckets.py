@@ -1,12 +1,11 @@
 """`bucket OPS.grads by 25`: how many megabytes of gradients are reduced together."""
 
 from ssdsl.lang import nodes
-from ssdsl.lang.formatter.spell import POST, spell
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.eval.expressions import evaluate, whole_number
-from ssdsl.plan.plan import Bucketed, State
-from ssdsl.plan.statements.shard import weights_of
+from ssdsl.plan.plan import State, WeightsMark
+from ssdsl.plan.statements.shard import mark_weights, weights_of, without_state
 from ssdsl.plan.values import StateOf
 from ssdsl.text.diagnostic import PlanError
 
@@ -18,15 +17,14 @@ def bucket(ctx: Context, s: nodes.BucketStatement) -> None:
     that contradicts an earlier one."""
     at, value, megabytes = s.operators, evaluate(ctx, s.operators), whole_number(ctx, s.megabytes)
     if not isinstance(value, StateOf) or value.state is not State.GRADS:
-        named = at.target if isinstance(value, StateOf) and isinstance(at, nodes.Attribute) else at
-        raise PlanError(OnlyGradients(at.span, spell(named, POST)))
+        raise PlanError(OnlyGradients(at.span, without_state(at, value)))
     if not 1 <= megabytes <= MOST:
         raise PlanError(NoSuchBucket(s.megabytes.span, megabytes, MOST))
-    weights = weights_of(ctx, at, value)
-    for known in ctx.facts.buckets:
-        if known.megabytes != megabytes and (both := known.weights & weights):
-            raise PlanError(BucketedTwice(s.megabytes.span, min(both), known.megabytes, megabytes, first=known.span))
-    ctx.facts.buckets.append(Bucketed(weights, megabytes, s.span))
+    mark_weights(
+        ctx.facts.buckets,
+        WeightsMark(weights_of(ctx, at, value), megabytes, s.span),
+        lambda weight, known: BucketedTwice(s.megabytes.span, weight, known.value, megabytes, first=known.span),
+    )
 
 
 class OnlyGradients(Traced):

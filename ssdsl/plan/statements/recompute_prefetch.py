@@ -4,7 +4,6 @@ received before they are read."""
 from collections.abc import Iterable, Sequence
 
 from ssdsl.lang import nodes
-from ssdsl.lang.formatter.spell import POST, spell
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.errors.values import places_of
@@ -12,8 +11,8 @@ from ssdsl.plan.eval.expressions import evaluate, whole_number
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.units import repeated_units
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.plan.plan import AHEAD, WEIGHTS_AHEAD, Mark, Prefetched, State
-from ssdsl.plan.statements.shard import weights_of
+from ssdsl.plan.plan import AHEAD, WEIGHTS_AHEAD, Mark, State, WeightsMark
+from ssdsl.plan.statements.shard import mark_weights, weights_of, without_state
 from ssdsl.plan.values import GathersOf, Selection, StateOf, Value
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
@@ -160,13 +159,12 @@ def _prefetch_weights(ctx: Context, s: nodes.PrefetchStatement, value: StateOf, 
     """Notes how far ahead weights are gathered. Raises PlanError for another state, or a number that contradicts an
     earlier one."""
     if value.state is not State.WEIGHTS:
-        named = s.operators.target if isinstance(s.operators, nodes.Attribute) else s.operators
-        raise PlanError(OnlyWeights(s.operators.span, value.state, spell(named, POST)))
-    weights = weights_of(ctx, s.operators, value)
-    for known in ctx.facts.prefetched:
-        if known.ahead != ahead and (both := known.weights & weights):
-            raise PlanError(PrefetchedTwice(s.ahead.span, min(both), known.ahead, ahead, first=known.span))
-    ctx.facts.prefetched.append(Prefetched(weights, ahead, s.span))
+        raise PlanError(OnlyWeights(s.operators.span, value.state, without_state(s.operators, value)))
+    mark_weights(
+        ctx.facts.prefetched,
+        WeightsMark(weights_of(ctx, s.operators, value), ahead, s.span),
+        lambda weight, known: PrefetchedTwice(s.ahead.span, weight, known.value, ahead, first=known.span),
+    )
 
 
 class OnlyWeights(Traced):

@@ -1,13 +1,16 @@
 """`split OPS.weights by row into dp`: shards state over devices (ZeRO)."""
 
+from collections.abc import Callable
+
 from ssdsl.lang import nodes
+from ssdsl.lang.formatter.spell import POST, spell
 from ssdsl.lang.suggest import listed, suggest
 from ssdsl.model.graph import Origin
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.select import NothingSelected
 from ssdsl.plan.errors.traced import Conflict, Traced
-from ssdsl.plan.plan import State, StateShard
-from ssdsl.plan.values import StateOf
+from ssdsl.plan.plan import State, StateShard, WeightsMark
+from ssdsl.plan.values import StateOf, Value
 from ssdsl.text.diagnostic import PlanError
 
 
@@ -37,6 +40,22 @@ def weights_of(ctx: Context, at: nodes.Expr, value: StateOf) -> frozenset[str]:
     if not weights:
         raise PlanError(NothingSelected(at.span))
     return weights
+
+
+def mark_weights(
+    known: list[WeightsMark], new: WeightsMark, contradiction: Callable[[str, WeightsMark], Conflict]
+) -> None:
+    """Adds a number that a statement gives weights. Raises the contradiction to an earlier one, for a weight that has
+    another number."""
+    for other in known:
+        if other.value != new.value and (both := other.weights & new.weights):
+            raise PlanError(contradiction(min(both), other))
+    known.append(new)
+
+
+def without_state(at: nodes.Expr, value: Value) -> str:
+    """The text of an expression, without the state that it ends with: `model` of `model.grads`."""
+    return spell(at.target if isinstance(value, StateOf) and isinstance(at, nodes.Attribute) else at, POST)
 
 
 def _check_axis(ctx: Context, cut: nodes.Into) -> None:

@@ -6,22 +6,19 @@ the next ones start, as many as each flat parameter's `ahead` says; so the weigh
 memory. All ranks of a group start their gathers and reductions in one order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 
 class TravellingWeights(Protocol):
-    """A flat parameter whose weights are gathered, and whose gradients are reduced to their owners."""
+    """A flat parameter whose weights are gathered."""
 
     ahead: int
 
     def start_gather(self) -> None:
         """Starts a gather; the next reader of the flat parameter awaits it."""
-
-    def take_scattered(self) -> None:
-        """Awaits the reduction that is under way."""
 
 
 @dataclass(eq=False)
@@ -39,16 +36,18 @@ class TravelsAhead:
     def __init__(self) -> None:
         self._coming: list[_Gather] = []
         self._reached = -1  # the last module whose weights were awaited
-        self._scattering: TravellingWeights | None = None
+        self._last: Callable[[], None] | None = None  # awaits the last reduction
 
     @contextmanager
     def of_task(self, gathers: Sequence[Sequence[TravellingWeights]]) -> Iterator[None]:
         """A context for a task whose modules gather these."""
         self._coming = [_Gather(module, flat) for module, flats in enumerate(gathers) for flat in flats]
         self._reached = -1
-        yield
-        assert not any(gather.started for gather in self._coming), "weights were gathered ahead for nobody"
-        self._coming = []
+        try:
+            yield
+            assert not any(gather.started for gather in self._coming), "weights were gathered ahead for nobody"
+        finally:
+            self._coming = []
 
     def awaited(self, flat: TravellingWeights) -> None:
         """Starts the gathers that come behind the one of this flat parameter."""
@@ -62,8 +61,9 @@ class TravelsAhead:
                 gather.started = True
                 gather.flat.start_gather()
 
-    def scatters(self, flat: TravellingWeights | None) -> None:
-        """Awaits the last reduction; this flat parameter has the next."""
-        last, self._scattering = self._scattering, flat
+    def reduces(self, awaits: Callable[[], None]) -> None:
+        """Awaits the last reduction of gradients to their owners, before the next one starts, which `awaits` waits for:
+        few gradients are in memory as a whole."""
+        last, self._last = self._last, awaits
         if last is not None:
-            last.take_scattered()
+            last()

@@ -420,7 +420,7 @@ class ShardedWeights(Sharded):
 
     def scatter(self, gradients: Iterable[torch.Tensor | None]) -> None:
         """Starts to reduce the weights' gradients to this rank's part of them, [elements / ranks]."""
-        self.group.world.ahead.scatters(self)
+        self.group.world.ahead.reduces(self.take_scattered)
         self._arriving = Reduction(self, self.completion.in_backward, self.concatenated(self.held, gradients))
 
     def take_scattered(self) -> None:

@@ -75,7 +75,6 @@ class Runner:
         self.scale = 1.0  # factor of the loss in backward
         self.outputs: list[KeptOutput] = []  # those that are kept until the end of a step
         self.parts: list[tuple[KeptOutput, list[Placed]]] = []  # their parts, after a step
-        self.scattering: FlatWeights | None = None  # the last whose gradients went to the ranks that hold parts of them
         self.doing: str | None = None
         self.recorder: Recorder | None = None
 
@@ -269,10 +268,8 @@ class Runner:
             self._scatter(weights)
 
     def _scatter(self, flat: FlatWeights) -> None:
-        """Starts to scatter gradients once those before have arrived: few are in memory as a whole."""
-        if self.scattering is not None:
-            self.scattering.add_scattered()
-        self.scattering = flat
+        """Starts to scatter gradients, once those before have arrived."""
+        self.world.ahead.reduces(flat.add_scattered)
         flat.scatter_gradients()
 
     def _reduce_within(self, flat: FlatWeights) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ssdsl.analyse.program_index import ProgramIndex, flat_bytes
 from ssdsl.analyse.tape import Touch, TouchKind, peak_bytes
-from ssdsl.ir.function import Function
+from ssdsl.ir.function import Function, starts_of_gathers
 from ssdsl.ir.uses import InstrPlace
 from ssdsl.lower.params.regathered import GatherStep
 
@@ -31,7 +31,7 @@ def _forward(function: Function) -> Iterator[GatherStep | Touch]:
     for number, section in enumerate(function.sections):
         at = InstrPlace(number, 0)
         yield from (GatherStep(at, (number, flat)) for flat in section.gathers)
-        if section.layer or section.recompute:
+        if section.is_apart:
             yield from (Touch(at, _weights(flat), TouchKind.DROP) for flat in section.gathers)
 
 
@@ -50,21 +50,15 @@ def _touches(
 ) -> Iterator[Touch]:
     """Yields touches, with each gather where it starts; `groups` are the gathers of each section, if some start ahead
     of their reader."""
-    flats = facts.program.flats
-    coming = [(group, flat) for group, those in enumerate(groups) for flat in those]
-    awaited = begun = 0
+    flats, steps = facts.program.flats, [*steps]
+    gathers = [step.gather[1] for step in steps if isinstance(step, GatherStep)]
+    starts = iter(starts_of_gathers(len(gathers), groups, lambda flat: flats[flat].ahead))
     for step in steps:
         if isinstance(step, Touch):
             yield step
-            continue
-        starts = [step.gather[1]]
-        if coming:
-            (reached, _), starts = coming[awaited], []
-            while begun < len(coming) and coming[begun][0] - flats[coming[begun][1]].ahead <= reached:
-                starts.append(coming[begun][1])
-                begun += 1
-        awaited += 1
-        yield from (Touch(step.at, _weights(flat), TouchKind.GATHER, flat_bytes(flats[flat])) for flat in starts)
+        else:
+            begun = (gathers[n] for n in next(starts))
+            yield from (Touch(step.at, _weights(flat), TouchKind.GATHER, flat_bytes(flats[flat])) for flat in begun)
 
 
 def _weights(flat: int) -> str:

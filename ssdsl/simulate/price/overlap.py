@@ -18,6 +18,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
+from ssdsl.ir.execute import slowdown_s
+
 Key = Hashable
 
 
@@ -59,8 +61,8 @@ def overlapped(events: Iterable[Event], contention: float = 0.0) -> Overlapped:
     for event in (*events, None):
         match event:
             case Computes(time_s):
-                beside = min(time_s * (1 + contention), max(0.0, max(free.values(), default=0.0) - now))
-                now += time_s + beside - beside / (1 + contention)
+                carried = [(now, max(free.values(), default=now))]
+                now += time_s + slowdown_s(time_s, now, carried, contention)
             case Begins(key, queue, time_s):
                 done[key] = free[queue] = max(now, free[queue]) + time_s
             case Awaits() | None:

@@ -25,7 +25,7 @@ from ssdsl.ir.uses import InstrPlace
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
 from ssdsl.simulate.price.costs import FREE, Cost, total
-from ssdsl.simulate.price.fusion import Fusion
+from ssdsl.simulate.price.fusion import Fusion, Launch
 from ssdsl.simulate.price.in_flight import CallOf, Pass, Queued, events
 from ssdsl.simulate.price.launch_time import LaunchTime
 from ssdsl.simulate.price.network import Network
@@ -88,14 +88,15 @@ class Computing:
     def of_kernels(self, function: Function, number: int, device: Device) -> Iterator[tuple[OpPart, ComputeTimes]]:
         """Yields the last operator of each kernel of a section, and the kernel's times."""
         for launch in self.fusion.launches(function)[number]:
-            times = ComputeTimes()
-            self._add(times, LaunchTime(self.facts, function, launch, device), function.sections[number].recompute)
-            yield launch.ops[-1], times
+            yield launch.ops[-1], self._of_launch(function, function.sections[number], launch, device)
 
     def of_one(self, function: Function, op: OpPart, device: Device) -> ComputeTimes:
         """The times of the one kernel that an operator is in."""
         (section,) = (s for s in function.sections if op in s.body)
-        times, launch = ComputeTimes(), self.fusion.launch_of(function, op)
+        return self._of_launch(function, section, self.fusion.launch_of(function, op), device)
+
+    def _of_launch(self, function: Function, section: Section, launch: Launch, device: Device) -> ComputeTimes:
+        times = ComputeTimes()
         self._add(times, LaunchTime(self.facts, function, launch, device), section.recompute)
         return times
 
@@ -275,12 +276,8 @@ def _exposing(cost: Cost, exposed_s: float, device: Device) -> Cost:
     """The cost of communication for which a device waits for so many seconds; the rest is hidden, and makes the
     computing beside it slower."""
     hidden = max(0.0, cost.communication_s - exposed_s)
-    return replace(cost, compute_s=_slower(hidden, device), communication_s=exposed_s, hidden_s=hidden)
-
-
-def _slower(beside_s: float, device: Device) -> float:
-    """The seconds by which computing takes longer beside so many seconds of communication."""
-    return beside_s - beside_s / (1 + device.contention)
+    slower = hidden - hidden / (1 + device.contention)
+    return replace(cost, compute_s=slower, communication_s=exposed_s, hidden_s=hidden)
 
 
 def _in(waits: dict[Hashable, float], found: TaskCollective) -> InstrPlace | None:
