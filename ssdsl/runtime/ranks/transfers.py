@@ -222,9 +222,10 @@ def _assembled(waiting: Waiting, device: torch.device) -> torch.Tensor:
 
 def _boxed(value: torch.Tensor, shape: tuple[tuple[int, ...], ...], box: Box) -> torch.Tensor:
     factors = [n for axis in shape for n in axis]
+    whole = value.reshape(factors)
     if box == tuple((0, n) for n in factors):
-        return value
-    return value.reshape(factors)[tuple(slice(s, s + n) for s, n in box)]
+        return whole
+    return whole[tuple(slice(s, s + n) for s, n in box)]
 
 
 def shape_of(shape: tuple[tuple[Any, ...], ...], at: At, message: Message) -> tuple[tuple[int, ...], ...]:

@@ -82,7 +82,7 @@ class _Lines:
 
     def __post_init__(self) -> None:
         self.names = CommunicationNames(self.program, self.cluster)
-        self.origins, self.facts = self.names.origins, ProgramIndex.on(self.program, self.cluster)
+        self.origins, self.facts = self.names.origins, self.names.costs.facts
         self._makers = self.program.graph.by_name | self.program.graph.makers
 
     # -- memory --------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from ssdsl.run.in_process.run_in_process import (
 from ssdsl.run.verify.verify import difference, verify_dumps
 from ssdsl.runtime.options import Training
 from ssdsl.runtime.program.program import CompiledProgram
+from ssdsl.runtime.ranks.transfers import _boxed
 from ssdsl.runtime.ranks.world import World
 from tests.captured import captured
 
@@ -148,6 +149,12 @@ def test_a_broadcast() -> None:
     with pytest.raises(RanksFailed, match="to join broadcast from rank 1") as caught:
         broadcast(change=False, left_out=2)
     assert caught.value.kind == "deadlock"
+
+
+def test_a_whole_value_travels_in_the_shape_of_its_box() -> None:
+    """As its receivers have buffers of that shape, and a broadcast has one shape on all ranks."""
+    box = (0, 6), (0, 3), (0, 2), (0, 12)
+    assert _boxed(torch.zeros(6, 6, 12), ((6,), (3, 2), (12,)), box).shape == (6, 3, 2, 12)
 
 
 def gathered(reads_early: bool = False, changes: bool = False, waits: bool = True) -> list[list[float]]:
