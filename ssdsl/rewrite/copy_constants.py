@@ -31,7 +31,7 @@ from collections.abc import Iterable, Iterator
 from ssdsl.model.graph import Operator
 from ssdsl.plan.neighbours.place_beside import beside
 from ssdsl.plan.plan import NOTHING, OpPlan, Placement, Plan
-from ssdsl.rewrite.edit import Edit
+from ssdsl.plan.edit import Edit
 
 
 def copy_constants(plan: Plan) -> Plan:

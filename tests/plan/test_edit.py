@@ -6,7 +6,7 @@ from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import target
 from ssdsl.plan.plan import Plan
 from ssdsl.record import replace
-from ssdsl.rewrite.edit import Edit, Numbers
+from ssdsl.plan.edit import Edit, Numbers
 from tests.lower.by_hand import described, graph_of, plan_of
 
 SIZES = {"batch": 8, "in": 4, "out": 6}
