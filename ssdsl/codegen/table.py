@@ -7,7 +7,7 @@ from ssdsl.codegen.origins import Origins
 from ssdsl.codegen.scope import Common
 from ssdsl.ir import comm, layout, param
 from ssdsl.ir.layout import Layout, Shape, Shard, cut
-from ssdsl.ir.program import Program, Result
+from ssdsl.ir.program import Loss, Program, Result
 from ssdsl.ir.program import Role as ProgramRole
 from ssdsl.ir.value import Type, digits_of, names_of
 from ssdsl.model.capture.sparse_gradients import sparse_weights
@@ -37,6 +37,11 @@ Groups = dict[tuple[str, tuple[str, ...]], None]
 OperatorsOf = dict[str, dict[int, OperatorSite]]  # by role, and line of its file
 
 
+def _loss(program: Program, loss: Loss) -> SubmeshEntry:
+    where = program.functions[loss.function].submesh
+    return SubmeshEntry(where.mesh.name, dict(where.fixed), loss.axes)
+
+
 def program_table(common: Common, groups: Groups, operators: OperatorsOf, precision: str | None = None) -> Table:
     """All data of the program. `groups` are the process groups that the roles' code uses, `operators` those in the
     lines of each role's code."""
@@ -44,7 +49,7 @@ def program_table(common: Common, groups: Groups, operators: OperatorsOf, precis
     graph, plan = program.graph, program.plan
     wanted = dict(groups)
     roles = tuple(_role(program, r, wanted, origins, operators[r.name]) for r in program.roles if r.actions)
-    where = program.functions[program.loss.function].submesh
+    losses = {loss.function: _loss(program, loss) for loss in program.losses}
     return Table(
         version=VERSION,
         model=graph.name,
@@ -53,7 +58,7 @@ def program_table(common: Common, groups: Groups, operators: OperatorsOf, precis
         flops=round(sum(step_flops(graph, trains=program.trains).values())),
         meshes=tuple(RankMesh(m.name, dict(m.axes), m.first) for m in plan.meshes),
         groups=tuple(MeshAxes(mesh, axes) for mesh, axes in wanted),
-        loss=SubmeshEntry(where.mesh.name, dict(where.fixed), program.loss.axes),
+        losses=losses,
         inputs={v.name: BatchInput(v.shape, v.dtype, graph.axes.get(v.name, ())) for v in graph.of(Origin.INPUT)},
         constants={v.name: v.dtype for v in graph.of(Origin.CONSTANT)},
         seed=tuple(v.name for v in graph.of(Origin.SEED)),

@@ -113,7 +113,8 @@ Action = Compute | Start | Wait | Free | Update | FlatAction
 
 
 class Loss(Record):
-    """The reported loss: an output of a function, summed over its parts in time and over `axes` of its submesh."""
+    """The reported loss, or an addend of it: an output of a function, summed over its parts in time and over `axes` of
+    its submesh."""
 
     function: int
     name: Name
@@ -207,7 +208,7 @@ class Program(Record):
     params: tuple[Param, ...]
     flats: tuple[FlatParam, ...]
     roles: tuple[Role, ...]
-    loss: Loss
+    losses: tuple[Loss, ...]
     stated: dict[Compute, tuple[Span, ...]] = field(default_factory=dict)
     results: tuple[Result, ...] = ()
     trains: bool = True

@@ -33,7 +33,7 @@ def dangling(program: Program) -> Iterator[str]:
         if numbers != list(range(len(numbers))):
             yield f"the {what}s are numbered {numbers}"
     functions, flats = range(len(program.functions)), range(len(program.flats))
-    used = [program.loss.function, *(r.function for r in program.results)]
+    used = [*(loss.function for loss in program.losses), *(r.function for r in program.results)]
     used += [n for m in program.messages for n in (m.producer, m.consumer)]
     used += [i.producer for f in program.functions for i in f.inputs]
     yield from (f"there is no function {n}" for n in used if n not in functions)
@@ -57,7 +57,7 @@ def dangling(program: Program) -> Iterator[str]:
 
 def _values(program: Program) -> Iterator[str]:
     """All values of the model that a program names."""
-    yield from (program.loss.name.value, *(r.value.value for r in program.results))
+    yield from (*(loss.name.value for loss in program.losses), *(r.value.value for r in program.results))
     if program.trains:  # an evaluation has the parameters of the training program, also those that it does not read
         yield from (p.weight for p in program.params if p.weight not in program.unreached)
         yield from (w for f in program.flats for w in f.weights if w not in program.unreached)

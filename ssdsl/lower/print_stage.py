@@ -53,7 +53,7 @@ def _blocks(stage: Planned) -> Iterator[list[str]]:
     if isinstance(stage, Scheduled):
         yield from _roles(stage)
     if isinstance(stage, Assembled):
-        yield [loss_text(stage.loss, names)]
+        yield [loss_text(loss, names) for loss in stage.losses]
 
 
 def _operator(stage: Planned, operator: Operator) -> str:

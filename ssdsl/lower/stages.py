@@ -25,6 +25,7 @@ which facts it may read.
 """
 
 import itertools
+from collections.abc import Hashable
 from typing import NamedTuple, TypeVar
 
 from ssdsl.cluster.cluster import Cluster
@@ -135,7 +136,8 @@ class Sunk(Divided, kw_only=True):
     sunk: dict[str, frozenset[str]]
 
 
-Kind = tuple[Submesh, tuple[TimeIndex, ...], tuple[int, ...]]  # submesh, indices in time, numbers of ordered sets
+Kind = tuple[Submesh, tuple[TimeIndex, ...], tuple[Hashable, ...]]  # submesh, indices in time, what is a task of its own:
+# the numbers of ordered sets, and parts that the plan names
 
 
 class Grouped(Sunk, kw_only=True):
@@ -228,7 +230,7 @@ class Assembled(Provided, kw_only=True):
 
     functions: tuple[Function, ...]
     messages: tuple[Message, ...]
-    loss: Loss
+    losses: tuple[Loss, ...]
     results: tuple[Result, ...]
 
 
@@ -270,7 +272,7 @@ class Scheduled(Formed, kw_only=True):
             self.params,
             self.flats,
             self.roles,
-            self.loss,
+            self.losses,
             self.stated,
             self.results,
             self.trains,

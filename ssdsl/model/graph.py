@@ -229,7 +229,8 @@ class Graph:
     `dim_names` gives the name of every dimension class. `updates` maps a buffer to the value it takes after the step.
     `constants` are the tensors stored in the captured program. `axes` has the names that the model gives the axes of
     its inputs, `outputs` the values that were asked for beside the loss, `returned` these in the structure that the
-    forward returned, `storages` the memory of every value.
+    forward returned, `storages` the memory of every value. If a plan names parts, the loss is the sum of `addends`, which
+    no operator adds.
     """
 
     name: str
@@ -243,6 +244,7 @@ class Graph:
     outputs: dict[str, str] = field(default_factory=dict)
     returned: tuple[Leaf, ...] = ()
     storages: dict[str, Storage] = field(default_factory=dict, compare=False)
+    addends: tuple[str, ...] = ()
 
     @cached_property
     def by_name(self) -> dict[str, Operator]:
@@ -279,9 +281,14 @@ class Graph:
         return {value: tuple(operators) for value, operators in found.items()}
 
     @property
+    def losses(self) -> tuple[str, ...]:
+        """The values whose sum is the loss: as a rule the loss itself."""
+        return self.addends or (self.loss,)
+
+    @property
     def results(self) -> set[str]:
         """The values for which a step runs: the loss, updates of buffers, and outputs."""
-        return {self.loss, *self.updates.values(), *self.outputs.values()}
+        return {*self.losses, *self.updates.values(), *self.outputs.values()}
 
     def makers_of(self, operator: Operator) -> list[Operator]:
         """The operators that make what an operator reads, in the order of its operands."""
@@ -389,7 +396,7 @@ class Graph:
     def learning(self) -> frozenset[str]:
         """The values that have a gradient: those from which the loss follows through differentiable operators. A weight
         that requires a gradient, but is read only under `no_grad` or behind `detach`, has none."""
-        found = {self.loss} if self.values[self.loss].differentiable else set()
+        found = {loss for loss in self.losses if self.values[loss].differentiable}
         for operator in reversed(self.operators):
             if any(o.value in found for o in operator.outputs):
                 found.update(o.value for o in operator.inputs if self.values[o.value].differentiable)

@@ -46,10 +46,11 @@ def _tail(
 
 def _linear_tail(graph: Graph) -> frozenset[str]:
     """The linear operators from which only linear ones lead to the loss: no sum has to be completed on the way."""
+    losses = frozenset(graph.losses)
     return _tail(
         graph,
         lambda operator: bool(operator.row.linear_in),
-        lambda _, made: graph.loss in made and graph.readers.keys().isdisjoint(made),
+        lambda _, made: not losses.isdisjoint(made) and graph.readers.keys().isdisjoint(made),
     )
 
 

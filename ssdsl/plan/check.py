@@ -30,7 +30,8 @@ def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
         mesh = facts.meshes[record.home.mesh]
         axes = dict(mesh.axes)
         for index in record.indices:
-            if index.name in axes and (wrong := _axis_mistake(record.home, model.graph.operators[number], index, mesh)):
+            is_part = any(run.index == index.name for run in record.parts)
+            if index.name in axes and not is_part and (wrong := _axis_mistake(record.home, model.graph.operators[number], index, mesh)):
                 found.setdefault((index.span, type(wrong)), wrong)
     return [*found.values(), *_misspelt(facts, model)]
 

@@ -10,6 +10,7 @@ from ssdsl.plan.errors.names import TooManySteps
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.facts import Facts, Records
 from ssdsl.plan.model_index import ModelIndex
+from ssdsl.plan.plan import OpPlan
 from ssdsl.record import Record, field, replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
@@ -88,4 +89,11 @@ def begin(
 ) -> Context:
     """The context at the start of a plan, without any facts; `later` are the meshes on which an earlier reading of it
     put operators."""
-    return Context(model, dict(overrides or {}), folder, orders, Facts(Records(model.position), later=later or {}))
+    facts = Facts(Records(model.position, _of_parts(model)), later=later or {})
+    return Context(model, dict(overrides or {}), folder, orders, facts)
+
+
+def _of_parts(model: ModelIndex) -> list[OpPlan | None]:
+    """The records before any statement: those of operators that are parts say which."""
+    known = {parts: OpPlan(parts=parts) for parts in model.parts.values()}
+    return [known[model.parts[name]] if name in model.parts else None for name in model.position]

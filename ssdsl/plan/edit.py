@@ -60,6 +60,7 @@ class Edit:
     values: dict[str, Value] = field(init=False)
     dim_names: dict[int, str] = field(init=False)
     alike: dict[str, Operator] = field(init=False)
+    dropped: set[str] = field(default_factory=set)
     before: dict[str, list[str]] = field(default_factory=dict)
     behind: dict[str, list[str]] = field(default_factory=dict)
 
@@ -137,6 +138,10 @@ class Edit:
             self.read(reader, names)
         return copy.name
 
+    def drop(self, name: str) -> None:
+        """Leaves an operator out. Others make its results, or nothing reads them."""
+        self.dropped.add(name)
+
     def read(self, reader: str, names: Mapping[str, str]) -> None:
         """Makes an operator read other values: `names` maps the earlier ones to those."""
         self.operators[reader] = renamed(self.operators[reader], names)
@@ -162,9 +167,10 @@ class Edit:
 
     def done(self) -> Plan:
         """The plan about the changed graph."""
-        operators = tuple(self.operators[name] for name in self._ordered(self.graph.by_name))
+        names = (name for name in self._ordered(self.graph.by_name) if name not in self.dropped)
+        operators = tuple(self.operators[name] for name in names)
         made = {o.value for operator in operators for o in operator.outputs}
-        values = {n: v for n, v in self.values.items() if v.origin is not Origin.OPERATOR or n in made}
+        values = {n: v for n, v in self.values.items() if v.origin is not Origin.OPERATOR or n in made or n == self.graph.loss}
         graph = replace(
             self.graph,
             operators=operators,

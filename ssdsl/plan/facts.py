@@ -4,14 +4,14 @@ The records of operators are stored by the operators' numbers in the graph, beca
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, fields
 
 from ssdsl.identity import ByIdentity, places_of
 from ssdsl.lang.nodes import Statement, Word
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.plan.plan import NOTHING, ClockOrder, Index, Mesh, OpPlan, Order, StateShard, TaskSet, WeightsMark
+from ssdsl.plan.plan import NOTHING, ClockOrder, Index, Mesh, OpPlan, Order, PartRun, StateShard, TaskSet, WeightsMark
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
@@ -61,6 +61,16 @@ class SplitIndex(Record):
     index: str
     operators: frozenset[str]
     classes: frozenset[int]
+
+
+class NamedPart(Record):
+    """A part of an index that a statement names for some operators, which all get `what` it says of them."""
+
+    index: str
+    part: int
+    operators: frozenset[str]
+    what: Hashable
+    span: Span  # of what the statement selects
 
 
 class Uncut(Record):
@@ -120,8 +130,11 @@ class Facts:
     cuts: list[SplitIndex] = field(default_factory=list)
     uncut: list[Uncut] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)  # about operators that a statement names in vain
+    named_parts: list[NamedPart] = field(default_factory=list)  # which the next reading finds as operators
+    of_all_parts: set[str] = field(default_factory=set)  # operators of which a statement named a part that they lack
     broken: set[str] = field(default_factory=set)  # indices and axes of statements that failed: no second complaint
     _counts: dict[tuple[frozenset[str], str], int] = field(default_factory=dict, repr=False)
+    _runs: dict[tuple[frozenset[str], str], tuple[PartRun, ...]] = field(default_factory=dict, repr=False)
 
     def copy(self) -> "Facts":
         """A copy of the facts, to which others may be added without changing this one."""
@@ -157,6 +170,7 @@ class Facts:
 
         self.revise(numbers, changed)
         self._counts.clear()
+        self._runs.clear()
 
     def set_index(self, numbers: Iterable[int], index: Index) -> None:
         """Replaces the operators' index of this name, by one that cuts the keys beside the queries, too."""
@@ -178,12 +192,30 @@ class Facts:
             self.revise(self.numbers(operators), lambda record: replace(record, sets=record.sets | {number}))
         return self.sets[operators]
 
+    def run(self, operator: str, name: str) -> PartRun | None:
+        """The parts of the index of this name that an operator is; None if it stands for all of them."""
+        return next((run for run in self.of(operator).parts if run.index == name), None)
+
+    def runs(self, operators: frozenset[str], name: str) -> tuple[PartRun, ...]:
+        """The runs of parts of an index that these operators are, in order; none if its parts are not told apart, or no
+        statement has cut by it yet."""
+        key = (operators, name)
+        if key not in self._runs:
+            records = self.distinct(self.numbers(operators)).values()
+            cut = (record for record in records if any(i.name == name for i in record.indices))
+            found = {run for record in cut for run in record.parts if run.index == name}
+            self._runs[key] = tuple(sorted(found, key=lambda run: run.first))
+        return self._runs[key]
+
     def index(self, operator: str, name: str) -> Index | None:
         """The index of this name that an operator has; None if it has none."""
         return next((i for i in self.of(operator).indices if i.name == name), None)
 
     def count(self, operators: frozenset[str], name: str) -> int:
-        """The largest number of parts into which an index cuts any of these operators; zero if none has it."""
+        """The largest number of parts into which an index cuts any of these operators; zero if none has it. Where a plan
+        names parts, operators may be some of them: all count."""
+        if runs := self.runs(operators, name):
+            return runs[0].total
         key = (operators, name)
         if key not in self._counts:
             records = self.distinct(self.numbers(operators)).values()

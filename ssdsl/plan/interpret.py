@@ -20,12 +20,14 @@ from ssdsl.plan.hints.round_trips import round_trips
 from ssdsl.plan.model_index import ModelIndex, index_model
 from ssdsl.plan.neighbours.place_beside import place_beside
 from ssdsl.plan.plan import Index, OpPlan, Plan
+from ssdsl.plan.separate import separated
 from ssdsl.plan.statements.builtins import with_builtins
 from ssdsl.plan.statements.execute import execute
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 MOST_MISTAKES = 20
+MOST_READINGS = 8  # one more for each index of which a plan names parts
 
 
 class Reading(Record):
@@ -185,6 +187,25 @@ def _carried_out(
     orders: bool = True,
 ) -> tuple[Context, list[Diagnostic]]:
     """The context after all statements, and the mistakes.
+
+    Statements may name parts of an index: the script is then read again, for a model in which these parts are operators
+    of their own.
+    """
+    for _ in range(MOST_READINGS):
+        ctx, mistakes = _read(script, model, overrides, folder, most, orders)
+        if not ctx.facts.named_parts:
+            break
+        try:
+            model = separated(model, ctx.facts)
+        except PlanError as error:
+            return ctx, [*error.diagnostics, *mistakes]
+    return ctx, mistakes
+
+
+def _read(
+    script: nodes.Script, model: ModelIndex, overrides: Overrides | None, folder: Path | None, most: int, orders: bool
+) -> tuple[Context, list[Diagnostic]]:
+    """The context after all statements for a model, and the mistakes.
 
     An index has as many parts as the axis of its operators' mesh has devices, and a statement below may place these, or
     none, where they go beside their neighbours. If meshes differ in the axis, the script is then read once more, with

@@ -1,12 +1,13 @@
 """Look-up tables of a model for plans: its operators in order, those that a plan places, and its modules."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 from ssdsl.model.dims.layers import layers_by_path
 from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.plan.paths import match_paths
+from ssdsl.plan.plan import PartRun
 from ssdsl.record import Record
 
 ROUTED = "ssdsl::routed_mm"
@@ -38,6 +39,8 @@ class ModelIndex:
     compute_position: dict[str, int]  # the position of each among these
     paths: dict[str, frozenset[str]]  # the operators that each module itself calls
     calls: dict[str, int]  # a number for each operator: equal for those that a plan may cut alike
+    parts: Mapping[str, tuple[PartRun, ...]] = field(default_factory=dict)  # of operators that are parts which a plan names
+    separated: dict[Hashable, "ModelIndex"] = field(default_factory=dict, repr=False)  # with further parts
     places: dict[Hashable, DimPlaces] = field(default_factory=dict, repr=False)  # of dimensions, by operators and name
     balanced: dict[tuple[frozenset[str], Stages], Units] = field(default_factory=dict, repr=False)  # of `balance`
     matches: dict[str, Units] = field(default_factory=dict, repr=False)  # of patterns that were matched
@@ -100,8 +103,9 @@ class ModelIndex:
         return self.matches[pattern]
 
 
-def index_model(graph: Graph) -> ModelIndex:
-    """The look-up tables of a graph."""
+def index_model(graph: Graph, parts: Mapping[str, tuple[PartRun, ...]] | None = None) -> ModelIndex:
+    """The look-up tables of a graph, of which some operators are `parts`."""
+    parts = parts or {}
     compute = [op.name for op in graph.operators if op.stage is Stage.COMPUTE]
     by_path: dict[str, list[str]] = {}
     for op in graph.operators:
@@ -113,18 +117,20 @@ def index_model(graph: Graph) -> ModelIndex:
         compute=frozenset(compute),
         compute_position={name: i for i, name in enumerate(compute)},
         paths={path: frozenset(names) for path, names in by_path.items()},
-        calls=_calls(graph),
+        calls=_calls(graph, parts),
+        parts=parts,
     )
 
 
-def _calls(graph: Graph) -> dict[str, int]:
+def _calls(graph: Graph, parts: Mapping[str, tuple[PartRun, ...]]) -> dict[str, int]:
     """A number for each operator, found once for operators of one signature with the same windowed dimensions."""
     calls, known, windowed = dict[Hashable, int](), dict[Hashable, int](), graph.windowed
     found: dict[str, int] = {}
     for op in graph.operators:
         key = op.name if op.signature is None else (op.signature, *[d.cls in windowed for d in op.dims if windowed])
         if (number := known.get(key)) is None:
-            number = known[key] = calls.setdefault(_call(op, windowed), len(calls))
+            call = _call(op, windowed), parts.get(op.name)
+            number = known[key] = calls.setdefault(call, len(calls))
         found[op.name] = number
     return found
 

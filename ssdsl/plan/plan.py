@@ -218,6 +218,28 @@ class WeightsMark:
     span: Span = field(compare=False)
 
 
+class PartRun(Record):
+    """Parts `first` to `first + count - 1` of the `total` parts of an index: those that an operator is, where a plan names
+    parts (`separate.py`)."""
+
+    index: str
+    first: int
+    count: int
+    total: int
+
+    @property
+    def end(self) -> int:
+        """The number behind the last of the parts."""
+        return self.first + self.count
+
+    def has(self, part: int) -> bool:
+        """Whether a part is one of these."""
+        return self.first <= part < self.end
+
+    def __str__(self) -> str:
+        return f"{self.index} = {self.first}" + (f" to {self.end - 1}" if self.count > 1 else "")
+
+
 class OpPlan(Record):
     """Everything that a plan says of one operator. An operator beside another takes its record
     (`neighbours/place_beside.py`).
@@ -228,6 +250,7 @@ class OpPlan(Record):
       share their records. With `regathers`, backward gathers its gathered operands again.
     - Values that are sent to it are requested up to `ahead` values ahead of the one that it reads next.
     - `sets` are the numbers of the sets of operators in `order` statements to which it belongs.
+    - `parts` are the parts of indices that it is, where the plan names parts. They are a task of their own.
     - `stays` is for repeated constants, which are otherwise computed beside each of their readers: the `assign` that
       places this one places nothing but such constants, so it stays at the place that the plan gives it.
     """
@@ -239,6 +262,7 @@ class OpPlan(Record):
     regathers: Mark | None = None
     ahead: Mark | None = None
     sets: frozenset[int] = frozenset()
+    parts: tuple[PartRun, ...] = ()
     stays: bool = False
 
     @property

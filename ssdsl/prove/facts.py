@@ -136,7 +136,7 @@ def facts_of(program: Program) -> ProofFacts:
 def _learning(graph: Graph) -> frozenset[str]:
     """The values with a gradient, found backwards from the loss: an operand has one if it is differentiable and a
     result of its operator has one."""
-    found = {graph.loss} if graph.values[graph.loss].differentiable else set()
+    found = {loss for loss in graph.losses if graph.values[loss].differentiable}
     for operator in reversed(graph.operators):
         if any(o.value in found for o in operator.outputs):
             found.update(o.value for o in operator.inputs if graph.values[o.value].differentiable)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ssdsl.ir.comm import Narrow
 from ssdsl.ir.function import Conversion, Function, OpPart, Section, Write
 from ssdsl.ir.layout import Shape
-from ssdsl.ir.program import Compute, Free, Role
+from ssdsl.ir.program import Compute, Free, Loss, Role
 from ssdsl.ir.value import Axis, Coordinate, Name, Time, Type
 from ssdsl.model.graph import Operator, Stage
 from ssdsl.plan.plan import Phase
@@ -45,15 +45,23 @@ def check_operators(facts: ProofFacts) -> None:
 
 
 def check_loss(facts: ProofFacts, typed: dict[int, TypedFunction]) -> None:
-    """Adds a failure unless the reported loss is summed over exactly the axes and indices in time along which it is a
-    partial sum."""
-    loss = facts.program.loss
+    """Adds a failure unless the reported loss has all of its addends once, each summed over exactly the axes and indices
+    in time along which it is a partial sum."""
+    losses, wanted = facts.program.losses, facts.graph.losses
     for number, one in typed.items():
-        function = one.function
+        function, own = one.function, [loss.name for loss in losses if loss.function == number]
         names = [o.name for k, o in enumerate(function.outputs) if k == function.loss]
-        if names != ([loss.name] if number == loss.function else []) or (function.loss is not None and not names):
-            facts.fail(Rule.LOSS, f"function `{function.name}`", facts.graph.loss, loss.name, names)
-    if loss.name not in typed[loss.function].types or loss.name.value != facts.graph.loss:
+        if names != own or (function.loss is not None and not names):
+            facts.fail(Rule.LOSS, f"function `{function.name}`", facts.graph.loss, own, names)
+    if sorted(loss.name.value for loss in losses) != sorted(wanted):
+        facts.fail(Rule.LOSS, "the loss", facts.graph.loss, wanted, [loss.name.value for loss in losses])
+        return
+    for loss in losses:
+        _check_addend(facts, typed, loss)
+
+
+def _check_addend(facts: ProofFacts, typed: dict[int, TypedFunction], loss: Loss) -> None:
+    if loss.name not in typed[loss.function].types:
         facts.fail(Rule.LOSS, "the loss", loss.name, facts.graph.loss, f"function {loss.function}")
         return
     function, local = typed[loss.function].function, typed[loss.function].types[loss.name]

@@ -1,3 +1,3 @@
 """The versions of programs that this runtime runs."""
 
-VERSION = 6  # of the files, and of what the roles' code calls here: a change of either is another version
+VERSION = 7  # of the files, and of what the roles' code calls here: a change of either is another version

@@ -95,7 +95,7 @@ def test_rows_that_travel_without_their_numbers(program_of: Callable[[str], Prog
 def test_what_refers_to_nothing_is_our_mistake(program_of: Callable[[str], Program]) -> None:
     program = program_of("pipeline")
     with pytest.raises(InternalError, match="not legal:\nthe model has no value `nothing`"):
-        check_references(replace(program, loss=replace(program.loss, name=Name("nothing"))))
+        check_references(replace(program, losses=(replace(program.losses[0], name=Name("nothing")),)))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def _changes(program: Program) -> Iterator[Change]:
         flats[number] = replace(flats[number], weights=flats[number].weights[1:])
         yield "a weight in no flat parameter", replace(program, flats=tuple(flats))
     yield "no parameters", replace(program, params=())
-    yield "no loss", replace(program, loss=replace(program.loss, name=Name("nothing")))
+    yield "no loss", replace(program, losses=(replace(program.losses[0], name=Name("nothing")),))
 
 
 def _with_function(program: Program, function: Any) -> Program:

@@ -60,7 +60,7 @@ def program_blocks(program: Program, roles: Iterable[Role] | None = None) -> Ite
         yield lines
     text = ActionText(program)
     yield from (list(role_lines(role, text)) for role in shown)
-    yield [loss_text(program.loss, names), *(result_text(r, names) for r in program.results)]
+    yield [*(loss_text(loss, names) for loss in program.losses), *(result_text(r, names) for r in program.results)]
 
 
 def mesh_text(mesh: Mesh) -> str:

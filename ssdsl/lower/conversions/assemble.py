@@ -66,17 +66,17 @@ class _Assembling:
     def assembled(self) -> Assembled:
         for number, operator in in_order(self.lowering.segments):
             self._operator(self.drafts[number], operator)
-        loss = self._loss()
+        losses = tuple(map(self._loss, self.graph.losses))
         results = tuple(self._result(name, ask) for name, ask in self.lowering.reported.items())
         live = [_live(d.body, self.lowering.learning) for d in self.drafts]
         # a function that hands a value on has received it before others read it there: these come first here
         for (number, left), readers in reversed(self.readers.items()):
             if any(name in live[reader] for reader, name in readers):
                 live[number].add(left)
-        functions = tuple(_finished(d, live[d.number], self.lowering.learning, self.graph.loss) for d in self.drafts)
+        functions = tuple(_finished(d, live[d.number], self.lowering.learning, self.graph.losses) for d in self.drafts)
         returning = {i.message for f in functions for i in f.inputs if i.gradient}
         transfers = (t if t.number in returning else replace(t, backward=None) for t in self.transfers.values())
-        made = {"functions": functions, "messages": tuple(transfers), "loss": loss, "results": results}
+        made = {"functions": functions, "messages": tuple(transfers), "losses": losses, "results": results}
         return grown(self.lowering, Assembled, **made)
 
     # -- operators ---------------------------------------------------------------------------------------------------
@@ -112,10 +112,10 @@ class _Assembling:
             held = (*held, digit)
         draft.body.append(Write(buffer, source, tuple(slices)))
 
-    def _loss(self) -> Loss:
+    def _loss(self, loss: str) -> Loss:
         """The loss is a result of its function, even if nothing reads it."""
-        left = Name(self.graph.loss)
-        draft = self.drafts[self.lowering.makers[self.graph.loss]]
+        left = Name(loss)
+        draft = self.drafts[self.lowering.makers[loss]]
         draft.outputs.setdefault(
             left, FunctionOutput(left, str(left), draft.has[left].gradient is not None, read=False)
         )
@@ -252,7 +252,7 @@ class _Before:
 # -- gradients ---------------------------------------------------------------------------------------------------------
 
 
-def _finished(draft: _Draft, live: set[Name], learning: frozenset[str], loss: str) -> Function:
+def _finished(draft: _Draft, live: set[Name], learning: frozenset[str], losses: tuple[str, ...]) -> Function:
     """The function of a draft; `live` are its values to which a gradient comes back, `learning` those of the graph that
     have one."""
     segment, body = draft.segment, tuple(_given_none(i, live) for i in draft.body)
@@ -271,7 +271,7 @@ def _finished(draft: _Draft, live: set[Name], learning: frozenset[str], loss: st
         outputs,
         _backward(segment, parameters) if learns else Backward.NONE,
         segment.stage,
-        next((k for k, o in enumerate(outputs) if o.name == Name(loss)), None),
+        next((k for k, o in enumerate(outputs) if o.name.value in losses), None),
     )
 
 

@@ -25,7 +25,7 @@ from ssdsl.lower.stages import Grouped, Kind, Segment, Segmented, Sunk, TypedGra
 from ssdsl.model.graph import Graph, Operand, Operator
 from ssdsl.model.memory.saved import saved
 from ssdsl.model.memory.saved_tensors import Saved
-from ssdsl.plan.plan import HALVES
+from ssdsl.plan.plan import HALVES, PartRun
 
 # -- operators on weights alone ----------------------------------------------------------------------------------------
 
@@ -140,14 +140,15 @@ def kinds_of(lowering: Sunk) -> dict[str, Kind]:
     """The kind of each operator, before operators join their readers."""
     ordered = frozenset(tasks.number for tasks in lowering.plan.ordered())
     kinds: dict[str, Kind] = {}
-    known: dict[tuple[tuple[OpSplit, ...], frozenset[int], Submesh], Kind] = {}
+    known: dict[tuple[tuple[OpSplit, ...], frozenset[int], tuple[PartRun, ...], Submesh], Kind] = {}
     same: dict[Kind, Kind] = {}  # so that equal kinds are one object, as equal submeshes are
     for o in lowering.graph.computing:
-        splits, sets, submesh = lowering.splits[o.name], lowering.plan.of(o.name).sets, lowering.submeshes[o.name]
-        key = splits, sets, submesh
+        record, submesh = lowering.plan.of(o.name), lowering.submeshes[o.name]
+        splits, sets, parts = lowering.splits[o.name], record.sets, record.parts
+        key = splits, sets, parts, submesh
         if key not in known:
             time = tuple(sorted(_time(splits), key=lambda t: t.name))
-            kind = submesh, time, tuple(sorted(sets & ordered))
+            kind = submesh, time, (*sorted(sets & ordered), *parts)
             known[key] = same.setdefault(kind, kind)
         kinds[o.name] = known[key]
     return kinds

@@ -138,6 +138,48 @@ class NotWhole(Traced):
         return INSTEAD.get(self.statement, "leave the index `{index}` out").format(index=self.index, mesh=mesh)
 
 
+class Inseparable(Traced):
+    """A statement names a part, which becomes an operator of its own: `assign stage[0][way = 0] to ...`.
+
+    The parts of the index must be whole runs of a dimension such as the batch, outside of all other cuts of it, and
+    operators must not read beyond their part, as windows and causal attention along the sequence do.
+    """
+
+    code = "E0297"
+    title = "the parts of `{index}` cannot be told apart"
+    note = "{reason}"
+    index: str
+    operator: str
+    around: str | None  # an index that cuts the same dimension outside of it
+
+    @property
+    def reason(self) -> str:
+        if self.around is not None:
+            return f"in `{self.operator}` each part of `{self.around}` has some of every part of `{self.index}`"
+        return f"a part of `{self.operator}` is no run of a dimension by itself"
+
+    @property
+    def change(self) -> str:
+        if self.around is not None:
+            return f"cut by `{self.index}` first: `into {self.index} = ..., {self.around}`"
+        return f"name parts of the batch, or leave the index `{self.index}` out"
+
+
+class NoSuchPart(Traced):
+    """A statement names a part that the index does not have: `assign model[m = 4] to ...` with four parts."""
+
+    code = "E0299"
+    title = "`{index}` has no part {part}"
+    label = "it has {count} parts"
+    index: str
+    part: int
+    count: int
+
+    @property
+    def change(self) -> str:
+        return f"choose a part from 0 to {self.count - 1}"
+
+
 class FixedTwice(Traced):
     """An index or a phase is given twice: `attn[m = 1][m = 2]`."""
 

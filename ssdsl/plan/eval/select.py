@@ -1,14 +1,23 @@
 """Selections by path, kind, index, phase and state; also items of lists and slices of meshes."""
 
+from collections.abc import Hashable
 from math import prod
 
 from ssdsl.lang import nodes
 from ssdsl.lang.formatter.spell import POST, spell
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.place import Idle, NoSuchAxis, NoSuchDevice, Unread
-from ssdsl.plan.errors.select import FixedTwice, NoSuchIndex, NoSuchKind, NoSuchPath, NothingSelected, NotWhole
+from ssdsl.plan.errors.select import (
+    FixedTwice,
+    NoSuchIndex,
+    NoSuchKind,
+    NoSuchPart,
+    NoSuchPath,
+    NothingSelected,
+    NotWhole,
+)
 from ssdsl.plan.errors.values import NoSuchAttribute, NoSuchItem, Wanted, required
-from ssdsl.plan.facts import index_names
+from ssdsl.plan.facts import NamedPart, index_names
 from ssdsl.plan.plan import Mesh, Phase, State
 from ssdsl.plan.values import (
     Devices,
@@ -22,6 +31,7 @@ from ssdsl.plan.values import (
     is_text,
     is_whole,
 )
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 PHASES = {str(p): p for p in Phase}
@@ -105,6 +115,11 @@ def _by_index(ctx: Context, value: Selection, name: nodes.Word, key: Value, at: 
         raise PlanError(NoSuchIndex(name.span, name.text, known, elsewhere))
     if any(name.text == fixed for fixed, _ in value.fixed):
         raise PlanError(FixedTwice(name.span, name.text))
+    if any(run.has(part) for run in ctx.facts.runs(value.operators, name.text)):
+        runs = ((n, ctx.facts.run(n, name.text)) for n in value.operators)
+        kept = frozenset(n for n, run in runs if run is not None and run.has(part))
+        ctx.facts.of_all_parts.update(value.operators - kept - ctx.model.parts.keys())
+        value = value.within(kept)
     return Selection(value.operators, value.units, (*value.fixed, (name.text, part)), value.phase)
 
 
@@ -115,11 +130,28 @@ def require_whole(ctx: Context, value: Selection, e: nodes.Expr, statement: str)
         raise PlanError(NotWhole(e.span, statement, value.phase, index, ctx.facts.count(value.operators, index)))
 
 
-def whole_operators(ctx: Context, value: Value, e: nodes.Expr, statement: str) -> frozenset[str]:
-    """The operators of a statement that takes whole ones; raises PlanError if none are selected."""
+class NamesParts(Exception):
+    """A statement names a part of an index that is not an operator of its own yet: it waits for the next reading."""
+
+    def __init__(self, part: NamedPart) -> None:
+        self.part = part
+
+
+def whole_operators(
+    ctx: Context, value: Value, e: nodes.Expr, statement: str, what: Hashable = None
+) -> frozenset[str]:
+    """The operators of a statement that takes whole ones, and parts that a plan names; `what` it says of these is equal
+    for parts that may stay together. Raises PlanError if none are selected, and NamesParts for parts that are no
+    operators yet."""
     selection = required(value, is_selection, e, Wanted.OPERATORS)
-    require_whole(ctx, selection, e, statement)
-    if not (operators := selection.operators):
+    require_whole(ctx, replace(selection, fixed=()), e, statement)
+    operators = selection.operators
+    for name, part in selection.fixed:
+        if not 0 <= part < (count := ctx.facts.count(operators, name)):
+            raise PlanError(NoSuchPart(e.span, name, part, count))
+        if count > 1 and not ctx.facts.runs(operators, name):
+            raise NamesParts(NamedPart(name, part, operators, (e.span, what), e.span))
+    if not operators:
         raise PlanError(NothingSelected(e.span))
     ctx.budget.spend(e, 1 + len(operators) // 256)
     if statement != "split" and not ctx.model.only_compute(operators):

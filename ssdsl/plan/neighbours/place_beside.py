@@ -22,7 +22,8 @@ def place_beside(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
     if all(record.place is not None for record in facts.distinct(model.numbers(model.compute)).values()):
         return []
     parents = model.graph.parents
-    left = [op for op in model.ordered(model.compute) if facts.of(op.name).place is None and op.path in parents]
+    may = (op for op in model.ordered(model.compute) if facts.of(op.name).place is None)
+    left = [op for op in may if op.path in parents or op.name in facts.of_all_parts]
     found: dict[str, int] = {}  # the operators that got a place, in the order in which they got it: how late each is
 
     def late(name: str) -> tuple[int, int]:
@@ -36,6 +37,11 @@ def place_beside(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
         if op.name not in found:
             users = [reader.name for reader in model.graph.readers_of(op)]
             _place(facts, model, found, op, sorted(users, key=late))
+    for op in left:
+        if op.name not in found and op.name in facts.of_all_parts:  # a counter that nothing else reads
+            others = (other.name for other in model.ordered(model.compute) if other.path == op.path)
+            _place(facts, model, found, op, [*others])
+    found = {name: at for name, at in found.items() if name not in facts.of_all_parts}
     return [_warning(facts, model, found)] if found else []
 
 

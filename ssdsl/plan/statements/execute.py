@@ -10,6 +10,7 @@ from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.expressions import evaluate, truth, turns
+from ssdsl.plan.eval.select import NamesParts
 from ssdsl.plan.statements.buckets import bucket
 from ssdsl.plan.statements.dim import dim
 from ssdsl.plan.statements.order import clock, names_halves, order
@@ -41,7 +42,12 @@ def execute(ctx: Context, statements: tuple[nodes.Statement, ...]) -> Returned |
     """Executes statements up to a `return`. Raises PlanError at the first mistake."""
     for s in statements:
         ctx.budget.spend(s)
-        if (returned := _statement(ctx, s)) is not None:
+        try:
+            returned = _statement(ctx, s)
+        except NamesParts as named:
+            ctx.facts.named_parts.append(named.part)
+            continue
+        if returned is not None:
             if not ctx.stack.functions:
                 raise PlanError(MisplacedReturn(s.span))
             return returned

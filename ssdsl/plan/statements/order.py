@@ -1,6 +1,7 @@
 """`order A -> B` runs some tasks before others; `order by clock` gives each a nominal time, by which every device sorts
 what it runs. A pair of task sets stays one fact, however many tasks it relates."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 from ssdsl.lang import nodes
@@ -9,7 +10,7 @@ from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted, required
 from ssdsl.plan.eval.expressions import evaluate, expect, turns
 from ssdsl.plan.hints.number_of_parts import note_turn
-from ssdsl.plan.plan import HALVES, ClockOrder, ClockRow, Order, TaskSet
+from ssdsl.plan.plan import HALVES, ClockOrder, ClockRow, Order, PartRun, TaskSet
 from ssdsl.plan.values import Number, Selection, Value, is_number, is_selection
 from ssdsl.text.diagnostic import PlanError
 
@@ -24,13 +25,36 @@ def order(ctx: Context, s: nodes.OrderStatement) -> None:
     if not ctx.orders:
         return
     values = [evaluate(ctx, step) for step in s.steps]
-    tasks = [task_set(ctx, step, value) for step, value in zip(s.steps, values, strict=True)]
+    steps = [*zip(s.steps, values, strict=True)]
     note_turn(ctx, s.span, values)
-    site = ctx.stack.site
-    orders = [Order(a, b, s.span, site) for a, b in pairwise(tasks) if a is not None and b is not None]
+    orders = [
+        Order(before, after, s.span, ctx.stack.site)
+        for (e, value), (at, other) in pairwise(steps)
+        for one, another in _run_by_run(ctx, value, other)
+        if (before := task_set(ctx, e, one)) is not None and (after := task_set(ctx, at, another)) is not None
+    ]
     ctx.facts.orders.extend(orders)
     if orders or not any(is_of_one(ctx, value) for value in values):
         ctx.facts.pairs[s.span] += len(orders)
+
+
+def _run_by_run(ctx: Context, before: Value, after: Value) -> Iterator[tuple[Value, Value]]:
+    """Yields two steps once for each run of parts that a plan names, for an index that both have and neither fixes:
+    tasks of equal parts are related."""
+    if isinstance(before, Selection) and isinstance(after, Selection):
+        fixed = {name for name, _ in (*before.fixed, *after.fixed)}
+        for name in dict.fromkeys(run.index for parts in ctx.model.parts.values() for run in parts):
+            runs, others = (ctx.facts.runs(side.operators, name) for side in (before, after))
+            if name not in fixed and others and len(runs) > 1:
+                for run in runs:
+                    yield from _run_by_run(ctx, *(_of_run(ctx, side, run) for side in (before, after)))
+                return
+    yield before, after
+
+
+def _of_run(ctx: Context, value: Selection, run: PartRun) -> Selection:
+    """The operators of a selection that are these parts, and those that are of all."""
+    return value.within(frozenset(n for n in value.operators if ctx.facts.run(n, run.index) in (None, run)))
 
 
 def is_of_one(ctx: Context, value: Value) -> bool:
@@ -52,8 +76,9 @@ def task_set(ctx: Context, e: nodes.Expr, value: Value) -> TaskSet | None:
         count = ctx.facts.count(operators, name)
         if not 0 <= at < count:
             return None
-        if count > 1:  # an index of one part chooses nothing
-            fixed.append((name, at))
+        run = next((run for run in ctx.facts.runs(operators, name) if run.has(at)), PartRun(name, 0, count, count))
+        if run.count > 1:  # an index of one part chooses nothing
+            fixed.append((name, at - run.first))
     return TaskSet(ctx.facts.number_of(operators), tuple(fixed), selection.phase) if operators else None
 
 

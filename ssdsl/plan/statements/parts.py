@@ -1,5 +1,7 @@
 """One `into` of a `split`: the number of parts of a dimension, and the positions that each part has."""
 
+from collections.abc import Iterator
+
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.parts import BadChunks, BadCount, Homeless, NoSuchPhrase, UnknownCount
@@ -10,7 +12,7 @@ from ssdsl.plan.plan import Mesh
 from ssdsl.plan.regions import Digit, merged, near_equal, parts_of, stated
 from ssdsl.plan.statements.param import origin_of
 from ssdsl.plan.values import Value, is_list, is_whole
-from ssdsl.record import Record
+from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import PlanError
 
 Chunks = tuple[tuple[int, ...], ...]  # for each part the numbers of its chunks, in order
@@ -62,9 +64,23 @@ def cuttings(ctx: Context, cut: nodes.Into, operators: frozenset[str]) -> list[C
     """The operators in groups, each with its parts. The statement gives them; otherwise they are as many as devices of
     the axis with the index's name. If meshes have different axes of that name, each operator's own mesh decides. Raises
     PlanError."""
-    if cut.count is None and cut.chunks is None:
-        return _of_axes(ctx, cut, operators)
-    return [(operators, _written(ctx, cut))]
+    bare = cut.count is None and cut.chunks is None
+    found = _of_axes(ctx, cut, operators) if bare else [(operators, _written(ctx, cut))]
+    return [one for those, parts in found for one in _of_runs(ctx, those, parts)]
+
+
+def _of_runs(ctx: Context, operators: frozenset[str], parts: SplitParts) -> Iterator[Cutting]:
+    """Yields the operators in groups: those that are some of the parts already, as a plan names these, are cut into no
+    others."""
+    name, left = parts.cut.name.text, operators
+    runs = {run for parts_of_one in ctx.model.parts.values() for run in parts_of_one if run.index == name}
+    for run in sorted(runs, key=lambda run: run.first):
+        those = frozenset(n for n in left if run in ctx.model.parts.get(n, ()))
+        left -= those
+        sizes = None if parts.sizes is None or parts.chunks is not None else parts.sizes[run.first : run.end]
+        yield those, replace(parts, count=run.count, sizes=sizes, chunks=None)
+    if left or not operators:
+        yield left, parts
 
 
 def _written(ctx: Context, cut: nodes.Into) -> SplitParts:

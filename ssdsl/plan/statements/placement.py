@@ -1,5 +1,6 @@
 """`mesh` declares devices, with `for` a list of meshes; `assign` places operators on them."""
 
+from collections.abc import Iterator
 from enum import Enum
 from functools import partial
 
@@ -88,15 +89,36 @@ class BadMesh(Traced):
 
 def assign(ctx: Context, s: nodes.AssignStatement) -> None:
     """Places the COMPUTE operators of a selection; the others run wherever their consumers are."""
-    operators = whole_operators(ctx, evaluate(ctx, s.operators), s.operators, "assign")
+    value = evaluate(ctx, s.operators)
     devices = expect(ctx, s.devices, is_devices, Wanted.DEVICES)
-    place(ctx, operators, Placement(devices.mesh, devices.fixed, s.span))
+    placement = Placement(devices.mesh, devices.fixed, s.span)
+    place(ctx, whole_operators(ctx, value, s.operators, "assign", what=str(placement)), placement)
 
 
 def place(ctx: Context, operators: frozenset[str], placement: Placement) -> None:
     """Places operators; raises PlanError if some of them are placed elsewhere already."""
-    records = ctx.facts.operators.at
     named = ctx.model.only_compute(operators)
+    for those, slice_ in _slices(ctx, named, placement):
+        _place(ctx, those, slice_)
+
+
+def _slices(ctx: Context, operators: frozenset[str], placement: Placement) -> Iterator[tuple[frozenset[str], Placement]]:
+    """Yields the operators with the devices that they are placed on: those that are a part along an axis, of which the
+    plan names parts, on the devices with its coordinate."""
+    fixed, axes = dict(placement.fixed), [axis for axis, _ in ctx.facts.meshes[placement.mesh].axes]
+    groups: dict[tuple[tuple[str, int], ...], set[str]] = {}
+    for name in operators if ctx.model.parts else ():
+        at = {run.index: run.first for run in ctx.model.parts.get(name, ())} | fixed
+        groups.setdefault(tuple((axis, at[axis]) for axis in axes if axis in at), set()).add(name)
+    if len(groups) < 2 and not any(at != placement.fixed for at in groups):
+        yield operators, placement
+        return
+    for at, names in groups.items():
+        yield frozenset(names), replace(placement, fixed=at)
+
+
+def _place(ctx: Context, named: frozenset[str], placement: Placement) -> None:
+    records = ctx.facts.operators.at
     numbers, stays = ctx.model.numbers(named), named <= ctx.model.graph.repeated
     placed = [(n, record.place) for n in numbers if (record := records[n]) is not None and record.place is not None]
     taken = {n for n, _ in placed}

@@ -39,7 +39,7 @@ from ssdsl.plan.statements.inner_dims import (
 )
 from ssdsl.plan.statements.parts import Cutting, SplitParts, cuttings
 from ssdsl.plan.statements.shard import shard
-from ssdsl.plan.values import StateOf
+from ssdsl.plan.values import Selection, StateOf
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
@@ -59,14 +59,22 @@ def split(ctx: Context, s: nodes.SplitStatement) -> None:
         if isinstance(value, StateOf):
             shard(ctx, s, value)
             return
-        operators = whole_operators(ctx, value, s.operators, "split")
+        part = value.fixed if isinstance(value, Selection) else ()  # each may be cut in its own way
+        operators = whole_operators(ctx, value, s.operators, "split", what=part)
         for cutting in _cuttings(ctx, s, operators):
             having = [one for one in cutting if find_dims(ctx, ctx.model.varying(one[0]), s.dim.text).places]
+            if len(having) > 1:  # some may have nothing to compute along the dimension
+                having = [one for one in having if _computes(ctx, one[0], s.dim.text)]
             for those, parts in having or cutting[:1]:
                 _add_index(ctx, s, those, parts)
     except PlanError:
         ctx.facts.broken.update(cut.name.text for cut in s.cuts)
         raise
+
+
+def _computes(ctx: Context, operators: frozenset[str], dim: str) -> bool:
+    """Whether a plan places an operator of these that has a dimension of this name."""
+    return any(op.stage is Stage.COMPUTE for op, _ in find_dims(ctx, ctx.model.varying(operators), dim).places)
 
 
 def _cuttings(ctx: Context, s: nodes.SplitStatement, operators: frozenset[str]) -> Iterator[list[Cutting]]:

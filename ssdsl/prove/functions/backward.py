@@ -47,8 +47,8 @@ def backward(facts: ProofFacts, typed: TypedFunction, flow: Flow) -> dict[Name, 
     for name in dict.fromkeys(typed.slots.values()):
         for gradient, who in flow.returned.get((function.number, name), ()):
             walk.add(name, gradient, who)
-    loss = facts.program.loss
-    if facts.program.trains and function.number == loss.function and loss.name in typed.types:
+    own = (loss for loss in facts.program.losses if loss.function == function.number and loss.name in typed.types)
+    for loss in own if facts.program.trains else ():
         walk.add(loss.name, Local(typed.types[loss.name].digits), "the loss")
     for output in function.outputs:
         if output.name in walk.gradients and not output.gradient:

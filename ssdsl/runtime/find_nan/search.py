@@ -98,7 +98,7 @@ def _watched(
             gradients = dict(_gradients(watch, share))
     finally:
         world.tracer, world.transport = before
-    losses = (watch.origin_of(loss) for loss in runner.losses)
+    losses = (watch.origin_of(loss) for _, loss in runner.losses)
     return watch.findings(next((number for number in losses if number is not None), None), gradients)
 
 

@@ -237,8 +237,8 @@ class TransferEntry(MessageEntry):
 class Table:
     """All data of a program. Keys of `params` and `inputs` are names; values of `constants` are dtypes.
 
-    `groups` are axes of a mesh along which ranks communicate. `loss` is the place of the loss, with the axes over which
-    its addends are summed. `returned` has the outputs in the structure that the forward returns. `ties` are the
+    `groups` are axes of a mesh along which ranks communicate. `losses` has, by the number of a block that computes the
+    loss, or an addend of it, its place, with the axes over which it is summed. `returned` has the outputs in the structure that the forward returns. `ties` are the
     submeshes of weights that live on several. `sparse` are weights whose gradient is sparse on one device. `precision`
     is set for a model in half precision.
     """
@@ -250,7 +250,7 @@ class Table:
     flops: int
     meshes: tuple[RankMesh, ...]
     groups: tuple[MeshAxes, ...]
-    loss: SubmeshEntry
+    losses: dict[int, SubmeshEntry]
     inputs: dict[str, BatchInput]
     constants: dict[str, str]
     seed: tuple[str, ...]

@@ -119,8 +119,8 @@ class RankProgram:
 
     def losses(self) -> list[torch.Tensor]:
         """This rank's addend of the step's loss as a tensor; none on a rank without one."""
-        losses = self.runner.losses
-        if not self._adds_loss:
+        losses = [loss for block, loss in self.runner.losses if block in self._adds_losses]
+        if not losses:
             return []
         return [losses[0] if len(losses) == 1 else torch.stack(losses).sum()]
 
@@ -139,11 +139,14 @@ class RankProgram:
         return found
 
     @cached_property
-    def _adds_loss(self) -> bool:
-        """Whether this rank has the loss. Of ranks that compute the same loss only the first adds it."""
-        place = self.table.loss
-        at = self.world.at(place.mesh, place.fixed)
-        return at is not None and not any(at[axis] for axis in at.keys() - set(place.axes) - place.fixed.keys())
+    def _adds_losses(self) -> frozenset[int]:
+        """The blocks whose loss this rank adds. Of ranks that compute the same loss only the first adds it."""
+        found = set[int]()
+        for block, place in self.table.losses.items():
+            at = self.world.at(place.mesh, place.fixed)
+            if at is not None and not any(at[axis] for axis in at.keys() - set(place.axes) - place.fixed.keys()):
+                found.add(block)
+        return frozenset(found)
 
 
 def _weights(role: RoleEntry | None) -> dict[str, tuple[object, ...]]:

@@ -71,7 +71,7 @@ class Runner:
         self.gradients = GradientAccumulator()
         self.saved: dict[tuple[int, At], tuple[list[Given], list[GradientEdge | None]]] = {}
         self.halves: dict[tuple[int, At], Waiting] = {}
-        self.losses: list[torch.Tensor] = []
+        self.losses: list[tuple[int, torch.Tensor]] = []  # with the number of the block
         self.scale = 1.0  # factor of the loss in backward
         self.outputs: list[KeptOutput] = []  # those that are kept until the end of a step
         self.parts: list[tuple[KeptOutput, list[Placed]]] = []  # their parts, after a step
@@ -80,8 +80,8 @@ class Runner:
 
     def step(
         self, run: Callable[["Runner"], None], prepared: dict[str, torch.Tensor], scale: float = 1.0
-    ) -> list[torch.Tensor]:
-        """Runs a role's step; returns the losses of its parts. Gradients are those of `scale` times the loss."""
+    ) -> list[tuple[int, torch.Tensor]]:
+        """Runs a role's step; returns the losses of its parts, with the numbers of their blocks. Gradients are those of `scale` times the loss."""
         self.prepared, self.losses, self.scale = prepared, [], scale
         for flat in self.weights.flats:
             flat.drop_gradients()
@@ -136,7 +136,7 @@ class Runner:
                 if output.read:
                     self.values[output.slot, part] = value.detach()
             if block.loss is not None:
-                self.losses.append(outputs[block.loss].detach())
+                self.losses.append((block.number, outputs[block.loss].detach()))
             if learns:
                 self.saved[block.number, part] = inputs, _edges(block, outputs)  # the outputs belong to their readers
 
@@ -192,7 +192,7 @@ class Runner:
         for position, (output, edge) in enumerate(zip(block.outputs, edges, strict=True)):
             gradient = self.gradients.pop((output.slot, part))
             if position == block.loss:
-                own = torch.full_like(self.losses[0], self.scale)
+                own = torch.full_like(self.losses[0][1], self.scale)
                 gradient = own if gradient is None else gradient + own
             if gradient is not None and edge is not None:
                 roots.append(edge)

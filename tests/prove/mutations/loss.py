@@ -7,15 +7,15 @@ from tests.prove.mutations.mutant import Found, mutation, parts_in, put, with_fu
 
 @mutation
 def loss_changed(program: Program) -> Found:
-    loss = program.loss
+    (loss,) = program.losses
     function = program.functions[loss.function]
     for axis, _ in function.submesh.axes:
         axes = tuple(a for a in loss.axes if a != axis) if axis in loss.axes else (*loss.axes, axis)
-        yield f"over {axes}", replace(program, loss=replace(loss, axes=axes))
+        yield f"over {axes}", replace(program, losses=(replace(loss, axes=axes),))
     yield "no function's output", with_function(program, replace(function, loss=None))
     for output in function.outputs:
         if output.name != loss.name:
-            yield f"{output.name}", replace(program, loss=replace(loss, name=output.name))
+            yield f"{output.name}", replace(program, losses=(replace(loss, name=output.name),))
             break
 
 

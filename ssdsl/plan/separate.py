@@ -1,0 +1,405 @@
+"""Separates parts that a plan names: `assign stage[way = 0] to ...` makes operators of their own of these parts.
+
+An index in time has one operator for all of its parts. Where a statement gives some parts a place, a cut or a
+checkpoint of their own, the operators with this index are copied: a copy for each *run* of parts that the plan treats
+alike. A copy reads slices of what has no copies, and what others read of copies is joined again: parts of a dimension
+one behind the other, addends of a sum as their sum. But addends of the loss stay apart, with copies of the linear
+operators behind them: no part waits for the others' forward. Operators without the index that only copies need, such as an
+embedding of positions, are computed beside each of them.
+
+    y = linear x w          y_m0 = linear x[0:2] w       y_m1 = linear x[2:8] w
+    loss = sum y            loss_m0 = sum y_m0           loss_m1 = sum y_m1
+
+The plan is then read for this graph, in which all statements speak of whole operators again.
+"""
+
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from ssdsl.model.dims.window import Moved
+from ssdsl.model.graph import Dim, DimWindow, Operand, Operator, Origin, Ref, Stage, replace_refs
+from ssdsl.model.ops.reader import kernel_dims, parameters
+from ssdsl.model.ops.rows import ROWS
+from ssdsl.model.target import SchemaParameter, Target
+from ssdsl.plan.edit import Edit, Numbers, renamed
+from ssdsl.plan.errors.select import Inseparable
+from ssdsl.plan.facts import Facts, NamedPart
+from ssdsl.plan.model_index import ModelIndex, index_model
+from ssdsl.plan.plan import Index, PartRun, Plan
+from ssdsl.plan.regions import Run, merged
+from ssdsl.record import Record, replace
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Span
+
+ADD = Target("aten::add.Tensor", (SchemaParameter("self"), SchemaParameter("other")), is_pointwise=True)
+CAT = Target("aten::cat", (SchemaParameter("tensors"), SchemaParameter("dim", 0, optional=True)))
+SLICE = Target(
+    "aten::slice.Tensor",
+    (
+        SchemaParameter("self"),
+        SchemaParameter("dim", 0, optional=True),
+        SchemaParameter("start", None, optional=True),
+        SchemaParameter("end", None, optional=True),
+        SchemaParameter("step", 1, optional=True),
+    ),
+)
+WHOLE = "parts that a plan names are joined"
+Place = tuple[int, int]  # the axis of a tensor that carries a dimension, and the number of its factor there
+
+
+class Copied(Record):
+    """An operator that has the index, with the positions of each run along the dimension that the index cuts."""
+
+    index: Index
+    runs: tuple[Run, ...]
+
+
+class Pieces(Record):
+    """What copies make in place of a value, run by run: parts along the dimension at a `place`, or addends if that is
+    None."""
+
+    names: tuple[str, ...]
+    place: Place | None
+    runs: tuple[Run, ...]
+
+
+def copied(operator: Operator, index: Index, outside: Iterable[Index], runs: Iterable[PartRun], named: Span) -> Copied:
+    """How an operator is copied for runs of parts. `outside` are its indices around this one, `named` is where a
+    statement names a part. Raises PlanError if it cannot be: its parts must be runs of an axis, and of whole results."""
+    dim = operator.dims[index.dim]
+    around = next((i.name for i in outside if i.dim == index.dim and i.devices > 1), None)
+    windowed = any(d.window is not None and d.window.of == index.dim for d in operator.dims)
+    inside = any(at is not None and at[1] for at in (_place(o, index.dim) for o in (*operator.inputs, *operator.outputs)))
+    joined = index.also is not None or index.of_axis is not None or dim.beside is not None
+    if around is not None or windowed or inside or joined:
+        raise PlanError(Inseparable(named, index.name, operator.module, around))
+    parts = index.digit.regions(dim.size) if index.digit.at is not None else _equal(dim.size, index.digit.parts)
+    found = []
+    for run in runs:
+        positions = merged(r for part in parts[run.first : run.end] for r in part)
+        if len(positions) != 1:
+            raise PlanError(Inseparable(named, index.name, operator.module, None))
+        found.append(positions[0])
+    return Copied(index, tuple(found))
+
+
+def may_be_copied(operator: Operator, index: Index) -> bool:
+    """Whether parts along the index are operators like the whole: not where a kernel combines the parts, which then
+    runs once for all."""
+    kernel = operator.row.kernel
+    dim = operator.dims[index.dim]
+    is_merged = kernel is not None and index.dim in kernel_dims(operator, *kernel.axes)
+    return not (dim.fixed or dim.combined or is_merged or operator.statistics)
+
+
+def _equal(size: int, parts: int) -> tuple[tuple[Run, ...], ...]:
+    each = size // parts
+    return tuple(((k * each, (k + 1) * each),) for k in range(parts))
+
+
+def separated(model: ModelIndex, facts: Facts) -> ModelIndex:
+    """The model in which parts that statements name are operators: those of one index, the outermost of those that are
+    named. Raises PlanError where they cannot be told apart."""
+    first, runs = _runs(model, facts)
+    copies: dict[str, Copied] = {}
+    beside: set[str] = set()
+    selected = frozenset[str]().union(*(n.operators for n in facts.named_parts if n.index == first.index))
+    for operator in (o for o in model.graph.operators if o.stage is not Stage.CONSTANT):
+        index = facts.index(operator.name, first.index)
+        if index is not None and index.devices > 1 and may_be_copied(operator, index):
+            indices = facts.of(operator.name).indices
+            copies[operator.name] = copied(operator, index, indices[: indices.index(index)], runs, first.span)
+        elif operator.name in selected and index is None and operator.stage is Stage.COMPUTE:
+            makers = (maker.name for _, maker, _ in model.graph.sources[operator.name])
+            if all(maker in beside for maker in makers) and model.graph.results.isdisjoint(o.value for o in operator.outputs):
+                beside.add(operator.name)
+    key = first.index, runs, tuple(copies.items()), frozenset(beside)
+    if key not in model.separated:
+        separation = Separation(Edit(Plan(model.graph, (), {}, {})), first.index, runs, copies, beside)
+        graph = separation.done().graph
+        parts = dict(model.parts)
+        for name, made in separation.made.items():
+            parts |= {copy: (*model.parts.get(name, ()), run) for copy, run in zip(made, runs, strict=False)}
+        model.separated[key] = index_model(graph, {o.name: parts[o.name] for o in graph.operators if o.name in parts})
+    return model.separated[key]
+
+
+def _runs(model: ModelIndex, facts: Facts) -> tuple[NamedPart, tuple[PartRun, ...]]:
+    """The first part that is named of the outermost index, and the runs of parts that statements treat alike. Parts
+    along an axis of a mesh are one for each of its devices, and so are parts that are not in order."""
+    depth: dict[str, int] = {}
+    for named in facts.named_parts:
+        depth.setdefault(named.index, max(_depth(facts, name, named.index) for name in named.operators))
+    first = min(facts.named_parts, key=lambda named: depth[named.index])
+    index = next(i for op in model.ordered(first.operators) if (i := facts.index(op.name, first.index)) is not None)
+    said: dict[int, set[tuple[frozenset[str], Hashable]]] = {}
+    for named in (n for n in facts.named_parts if n.index == first.index):
+        said.setdefault(named.part, set()).add((named.operators, named.what))
+    apart = any(axis == first.index for _, axis, _ in facts.axes()) or not index.digit.are_runs
+    runs: list[PartRun] = []
+    for part in range(index.devices):
+        if part and not apart and said.get(part) == said.get(part - 1):
+            runs[-1] = replace(runs[-1], count=runs[-1].count + 1)
+        else:
+            runs.append(PartRun(first.index, part, 1, index.devices))
+    return first, tuple(runs)
+
+
+def _depth(facts: Facts, operator: str, index: str) -> int:
+    """How many indices of an operator are outside of one."""
+    names = [i.name for i in facts.of(operator).indices]
+    return names.index(index) if index in names else 0
+
+
+@dataclass(slots=True)
+class Separation:
+    """Copies the operators of an index, and those `beside` them that do not have it. `pieces` are the values that copies
+    have made so far, `same` those that each run has whole, `slices` the parts of other values that copies read, `classes`
+    those of the shorter dimensions."""
+
+    edit: Edit
+    name: str
+    runs: tuple[PartRun, ...]
+    copies: Mapping[str, Copied]
+    beside: Collection[str]
+    same: dict[str, list[str]] = field(default_factory=dict)
+    made: dict[str, list[str]] = field(default_factory=dict)  # the copies of each operator, run by run
+    pieces: dict[str, Pieces] = field(default_factory=dict)
+    joined: set[str] = field(default_factory=set)
+    slices: dict[tuple[str, Place, Run], str] = field(default_factory=dict)
+    classes: dict[tuple[int, Run], int] = field(default_factory=dict)
+
+    def done(self) -> Plan:
+        """The plan about the graph with the copies."""
+        graph = self.edit.graph
+        for operator in graph.operators:
+            if operator.name in self.copies:
+                self._copy(operator, self.copies[operator.name])
+            elif operator.name in self.beside:
+                self._repeat(operator)
+            elif operator.name not in graph.tails.linear or not self._add_apart(operator):
+                for operand in operator.inputs:
+                    self._whole(operand.value)
+        for value in (*graph.updates.values(), *graph.outputs.values()):
+            self._whole(value)
+        addends = [self._addends(loss) for loss in graph.losses]
+        plan = self.edit.done()
+        return replace(plan, graph=replace(plan.graph, addends=tuple(name for names in addends for name in names)))
+
+    def _addends(self, loss: str) -> tuple[str, ...]:
+        """The values whose sum a value is."""
+        return self.pieces[loss].names if loss in self.pieces and loss not in self.joined else (loss,)
+
+    # -- copies ------------------------------------------------------------------------------------------------------
+
+    def _copy(self, operator: Operator, how: Copied) -> None:
+        """Puts the copies of an operator in its place."""
+        edit, dim = self.edit, how.index.dim
+        places = [_place(o, dim) for o in operator.inputs]
+        outs = [_place(o, dim) for o in operator.outputs]
+        values: list[list[str]] = [[] for _ in outs]
+        self.made[operator.name] = []
+        for number, (run, positions) in enumerate(zip(self.runs, how.runs, strict=True)):
+            names = [
+                self._of_all(o.value, number) if at is None else self._part(operator, n, at, positions)
+                for n, (o, at) in enumerate(zip(operator.inputs, places, strict=True))
+            ]
+            made = [edit.free(f"{o.value}_{self.name}{run.first}") for o in operator.outputs]
+            copy = self._of_run(operator, dim, positions, names, made)
+            copy = replace(copy, name=edit.free(f"{operator.name}_{self.name}{run.first}"))
+            edit.insert(copy, None, *(Numbers.of(edit.values[o.value]) for o in operator.outputs), beside=operator.name)
+            if operator.name in edit.alike:
+                edit.alike[copy.name] = edit.alike[operator.name]
+            self.made[operator.name].append(copy.name)
+            for those, name in zip(values, made, strict=True):
+                those.append(name)
+        for operand, at, names_of in zip(operator.outputs, outs, values, strict=True):
+            self.pieces[operand.value] = Pieces(tuple(names_of), at, how.runs)
+        edit.drop(operator.name)
+
+    def _add_apart(self, operator: Operator) -> bool:
+        """Copies a linear operator of sums, so that each copy has an addend of its result. A term that is no sum of
+        copies is added by the first. False if it is not linear in these sums alone."""
+        edit, reads = self.edit, [o.value for o in operator.inputs]
+        sums = {r for r in reads if r in self.pieces and r not in self.joined and self.pieces[r].place is None}
+        given = [*zip(parameters(operator), reads, strict=True)]
+        sets = [{read for name, read in given if name in words.split()} for words in operator.row.linear_in]
+        linear = next((among for among in sets if among and among <= sums), None)
+        joins = operator.target == "aten::add.Tensor" and not operator.kwargs and len(operator.args) == 3
+        if not sums or len(operator.outputs) != 1 or (linear is None and not joins):
+            return False
+        sums = sums if linear is None else linear
+        ((old, numbers),) = [(o.value, Numbers.of(edit.values[o.value])) for o in operator.outputs]
+        names: list[str] = []
+        for number, run in enumerate(self.runs):
+            if number and linear is None:  # of an addend and a term that is whole
+                names += [self.pieces[r].names[number] for r in reads if r in sums]
+                continue
+            inputs = {r: self.pieces[r].names[number] if r in sums else self._of_all(r, number) for r in reads}
+            makes = {old: edit.free(f"{old}_{self.name}{run.first}")}
+            copy = renamed(replace(operator, name=edit.free(f"{operator.name}_{self.name}{run.first}")), inputs)
+            copy = replace(copy, outputs=tuple(replace(o, value=makes[o.value]) for o in copy.outputs), signature=None)
+            edit.insert(copy, None, numbers, beside=operator.name)
+            if operator.name in edit.alike:
+                edit.alike[copy.name] = edit.alike[operator.name]
+            self.made.setdefault(operator.name, []).append(copy.name)
+            names.append(makes[old])
+        self.pieces[old] = Pieces(tuple(names), None, ())
+        edit.drop(operator.name)
+        return True
+
+    def _repeat(self, operator: Operator) -> None:
+        """Copies an operator that each run needs as it is: the first has the operator itself."""
+        edit, names = self.edit, {o.value: [o.value] for o in operator.outputs}
+        self.made[operator.name] = [operator.name]
+        for number, run in enumerate(self.runs[1:], 1):
+            reads = {o.value: self._of_all(o.value, number) for o in operator.inputs}
+            makes = {o.value: edit.free(f"{o.value}_{self.name}{run.first}") for o in operator.outputs}
+            copy = renamed(replace(operator, name=edit.free(f"{operator.name}_{self.name}{run.first}")), reads)
+            copy = replace(copy, outputs=tuple(replace(o, value=makes[o.value]) for o in operator.outputs))
+            edit.insert(copy, None, *(Numbers.of(edit.values[o.value]) for o in operator.outputs), beside=operator.name)
+            if operator.name in edit.alike:
+                edit.alike[copy.name] = edit.alike[operator.name]
+            self.made[operator.name].append(copy.name)
+            for old, new in makes.items():
+                names[old].append(new)
+        self.same |= names
+
+    def _of_all(self, value: str, number: int) -> str:
+        """The name of a whole value that a run reads."""
+        return self.same[value][number] if value in self.same else self._whole(value)
+
+    def _of_run(self, operator: Operator, dim: int, run: Run, reads: list[str], makes: list[str]) -> Operator:
+        """A copy that computes a run of positions."""
+        own, size = operator.dims[dim], run[1] - run[0]
+        dims = list(operator.dims)
+        dims[dim] = replace(own, size=size, cls=self._class_of(own.cls, run))
+        names = iter(reads)
+        args, kwargs = replace_refs((operator.args, operator.kwargs), lambda _: Ref(next(names)))
+        return replace(
+            operator,
+            args=args,
+            kwargs=kwargs,
+            inputs=tuple(replace(o, value=name) for o, name in zip(operator.inputs, reads, strict=True)),
+            outputs=tuple(replace(o, value=name) for o, name in zip(operator.outputs, makes, strict=True)),
+            dims=tuple(dims),
+            flops=operator.flops * size // own.size,
+            signature=None,
+        )
+
+    def _class_of(self, cls: int, run: Run) -> int:
+        if (cls, run) not in self.classes:
+            self.classes[cls, run] = self.edit.new_class(self.edit.dim_names[cls])
+        return self.classes[cls, run]
+
+    # -- what copies read ----------------------------------------------------------------------------------------------
+
+    def _part(self, reader: Operator, number: int, place: Place, run: Run) -> str:
+        """The name of the positions of a run of an operand."""
+        value = reader.inputs[number].value
+        known = self.pieces.get(value)
+        if known is not None and known.place == place and run in known.runs:
+            return known.names[known.runs.index(run)]
+        if (value, place, run) not in self.slices:
+            self.slices[value, place, run] = self._slice(reader, self._whole(value), place, run)
+        return self.slices[value, place, run]
+
+    def _slice(self, reader: Operator, name: str, place: Place, run: Run) -> str:
+        """Inserts a slice of a value in front of its first reader."""
+        edit, (axis, _) = self.edit, place
+        value, made = edit.values[name], edit.free(f"{name}_{self.name}")
+        dims, axes = self._dims(value.factors, value.sizes)
+        cut = axes[axis][0]
+        whole, inner = dims[cut], prod(dims[d].size for d in axes[axis][1:])
+        window = DimWindow(cut, Moved(whole.size, before=-run[0])) if len(axes[axis]) == 1 else None
+        source = replace(whole, name=f"{whole.name}.whole", fixed=WHOLE, window=window)
+        fixed = "" if window is not None else WHOLE
+        dims[cut] = replace(whole, size=run[1] - run[0], cls=self._class_of(whole.cls, run), fixed=fixed)
+        read = tuple((len(dims), *a[1:]) if n == axis else a for n, a in enumerate(axes))
+        stage = self._stage(name)
+        args = (SLICE, Ref(name), axis, run[0] * inner, run[1] * inner)
+        inputs = () if stage is Stage.CONSTANT else (Operand(name, read),)
+        form = "slice", SLICE.name, reader.path if stage is Stage.COMPUTE else "", reader.source, stage
+        operator = Operator(
+            made, *form, args, (), inputs, (Operand(made, axes),), (*dims, source), ROWS["aten::slice"]
+        )
+        edit.insert(operator, None, Numbers.of(value), beside=reader.name, before=True)
+        return made
+
+    def _stage(self, value: str) -> Stage:
+        """When a slice of a value is computed."""
+        origin = self.edit.values[value].origin
+        if origin is Origin.OPERATOR:
+            maker = self.edit.graph.makers.get(value)
+            return Stage.COMPUTE if maker is None else maker.stage
+        return {Origin.INPUT: Stage.DATA, Origin.SEED: Stage.DATA, Origin.CONSTANT: Stage.CONSTANT}.get(
+            origin, Stage.COMPUTE
+        )
+
+    def _dims(
+        self, factors: tuple[tuple[int, ...], ...], sizes: tuple[tuple[int, ...], ...]
+    ) -> tuple[list[Dim], tuple[tuple[int, ...], ...]]:
+        """The dimensions of a tensor, and the numbers of those of each axis."""
+        dims: list[Dim] = []
+        axes: list[tuple[int, ...]] = []
+        for of_axis, its in zip(factors, sizes, strict=True):
+            axes.append(tuple(range(len(dims), len(dims) + len(of_axis))))
+            dims += [Dim(self.edit.dim_names[cls], size, cls) for cls, size in zip(of_axis, its, strict=True)]
+        return dims, tuple(axes)
+
+    # -- what others read ----------------------------------------------------------------------------------------------
+
+    def _whole(self, value: str) -> str:
+        """The name of a value, which is joined of its pieces if copies make it."""
+        if value in self.pieces and value not in self.joined:
+            self.joined.add(value)
+            maker = self.edit.graph.makers[value]
+            pieces = self.pieces[value]
+            if pieces.place is None:
+                self._sum(maker, value, pieces.names)
+            else:
+                self._join(maker, value, pieces, pieces.place[0])
+        return value
+
+    def _sum(self, maker: Operator, value: str, addends: tuple[str, ...]) -> None:
+        """Adds the pieces of a value."""
+        edit, known = self.edit, self.edit.values[value]
+        dims, axes = self._dims(known.factors, known.sizes)
+        total = addends[0]
+        for number, addend in enumerate(addends[1:], 2):
+            is_last = number == len(addends)
+            made = value if is_last else edit.free(f"{value}_sum{number}")
+            form = edit.free(f"{value}_sum"), "add", "aten::add.Tensor", maker.path, maker.source, maker.stage
+            inputs = Operand(total, axes), Operand(addend, axes)
+            args = (ADD, Ref(total), Ref(addend))
+            operator = Operator(
+                *form, args, (), inputs, (Operand(made, axes),), tuple(dims), ROWS["aten::add"], prod(known.shape)
+            )
+            edit.insert(operator, None, Numbers.of(known), beside=maker.name)
+            total = made
+
+    def _join(self, maker: Operator, value: str, pieces: Pieces, axis: int) -> None:
+        """Joins the pieces of a value, in the order of their positions."""
+        edit, known = self.edit, self.edit.values[value]
+        dims, axes = self._dims(known.factors, known.sizes)
+        cut = axes[axis][0]
+        dims[cut] = replace(dims[cut], fixed=WHOLE)
+        inputs, names = [], []
+        for run, name in sorted(zip(pieces.runs, pieces.names, strict=True)):
+            own = replace(dims[cut], size=run[1] - run[0], cls=self._class_of(dims[cut].cls, run))
+            inputs.append(Operand(name, tuple((len(dims), *a[1:]) if n == axis else a for n, a in enumerate(axes))))
+            names.append(name)
+            dims.append(own)
+        form = edit.free(f"{value}_joined"), "cat", "aten::cat", maker.path, maker.source, maker.stage
+        args = (CAT, tuple(map(Ref, names)), axis)
+        operator = Operator(
+            *form, args, (), tuple(inputs), (Operand(value, axes),), tuple(dims), ROWS["aten::cat"], 0
+        )
+        edit.insert(operator, None, Numbers.of(known), beside=maker.name)
+
+
+
+def _place(operand: Operand, dim: int) -> Place | None:
+    """The axis of an operand that carries a dimension, and the number of its factor there; None if none does."""
+    return next(((n, axis.index(dim)) for n, axis in enumerate(operand.axes) if dim in axis), None)
