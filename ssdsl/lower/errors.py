@@ -462,23 +462,6 @@ class CutInVain(Diagnostic):
         return f"{self.bytes:,} bytes" + (f" in {self.gathers} tensors" if self.gathers > 1 else "")
 
 
-class ParamsOverlap(Diagnostic):
-    """A weight is used by operators on two sets of devices that share some but not all devices."""
-
-    code = "E0405"
-    title = "weight `{weight}` lives on {first} and on {second}, which share devices"
-    label = "puts an operator with this weight on {first}"
-    help = "assign the operators that use the weight to the same devices, or to disjoint ones"
-    weight: str
-    first: str
-    second: str
-    other: Span | None
-
-    def others(self) -> tuple[tuple[Span, str], ...]:
-        """The statement behind the second place."""
-        return () if self.other is None else ((self.other, f"puts another one on {self.second}"),)
-
-
 class BufferApart(Diagnostic):
     """A buffer that the forward changes is read or changed on two sets of devices.
 

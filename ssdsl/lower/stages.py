@@ -136,7 +136,9 @@ class Sunk(Divided, kw_only=True):
     sunk: dict[str, frozenset[str]]
 
 
-Kind = tuple[Submesh, tuple[TimeIndex, ...], tuple[Hashable, ...]]  # submesh, indices in time, what is a task of its own:
+Kind = tuple[
+    Submesh, tuple[TimeIndex, ...], tuple[Hashable, ...]
+]  # submesh, indices in time, what is a task of its own:
 # the numbers of ordered sets, and parts that the plan names
 
 

@@ -229,8 +229,8 @@ class Graph:
     `dim_names` gives the name of every dimension class. `updates` maps a buffer to the value it takes after the step.
     `constants` are the tensors stored in the captured program. `axes` has the names that the model gives the axes of
     its inputs, `outputs` the values that were asked for beside the loss, `returned` these in the structure that the
-    forward returned, `storages` the memory of every value. If a plan names parts, the loss is the sum of `addends`, which
-    no operator adds.
+    forward returned, `storages` the memory of every value. If a plan names parts, the loss is the sum of `addends`,
+    which no operator adds, and `inserted` are the operators that take and join parts.
     """
 
     name: str
@@ -245,6 +245,7 @@ class Graph:
     returned: tuple[Leaf, ...] = ()
     storages: dict[str, Storage] = field(default_factory=dict, compare=False)
     addends: tuple[str, ...] = ()
+    inserted: frozenset[str] = frozenset()
 
     @cached_property
     def by_name(self) -> dict[str, Operator]:

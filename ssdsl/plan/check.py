@@ -31,7 +31,11 @@ def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
         axes = dict(mesh.axes)
         for index in record.indices:
             is_part = any(run.index == index.name for run in record.parts)
-            if index.name in axes and not is_part and (wrong := _axis_mistake(record.home, model.graph.operators[number], index, mesh)):
+            if (
+                index.name in axes
+                and not is_part
+                and (wrong := _axis_mistake(record.home, model.graph.operators[number], index, mesh))
+            ):
                 found.setdefault((index.span, type(wrong)), wrong)
     return [*found.values(), *_misspelt(facts, model)]
 

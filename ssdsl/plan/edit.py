@@ -170,7 +170,9 @@ class Edit:
         names = (name for name in self._ordered(self.graph.by_name) if name not in self.dropped)
         operators = tuple(self.operators[name] for name in names)
         made = {o.value for operator in operators for o in operator.outputs}
-        values = {n: v for n, v in self.values.items() if v.origin is not Origin.OPERATOR or n in made or n == self.graph.loss}
+        values = {
+            n: v for n, v in self.values.items() if v.origin is not Origin.OPERATOR or n in made or n == self.graph.loss
+        }
         graph = replace(
             self.graph,
             operators=operators,

@@ -212,8 +212,8 @@ class Facts:
         return next((i for i in self.of(operator).indices if i.name == name), None)
 
     def count(self, operators: frozenset[str], name: str) -> int:
-        """The largest number of parts into which an index cuts any of these operators; zero if none has it. Where a plan
-        names parts, operators may be some of them: all count."""
+        """The largest number of parts into which an index cuts any of these operators; zero if none has it. Where a
+        plan names parts, operators may be some of them: all count."""
         if runs := self.runs(operators, name):
             return runs[0].total
         key = (operators, name)

@@ -39,7 +39,9 @@ class ModelIndex:
     compute_position: dict[str, int]  # the position of each among these
     paths: dict[str, frozenset[str]]  # the operators that each module itself calls
     calls: dict[str, int]  # a number for each operator: equal for those that a plan may cut alike
-    parts: Mapping[str, tuple[PartRun, ...]] = field(default_factory=dict)  # of operators that are parts which a plan names
+    parts: Mapping[str, tuple[PartRun, ...]] = field(
+        default_factory=dict
+    )  # of operators that are parts which a plan names
     separated: dict[Hashable, "ModelIndex"] = field(default_factory=dict, repr=False)  # with further parts
     places: dict[Hashable, DimPlaces] = field(default_factory=dict, repr=False)  # of dimensions, by operators and name
     balanced: dict[tuple[frozenset[str], Stages], Units] = field(default_factory=dict, repr=False)  # of `balance`

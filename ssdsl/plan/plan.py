@@ -219,8 +219,8 @@ class WeightsMark:
 
 
 class PartRun(Record):
-    """Parts `first` to `first + count - 1` of the `total` parts of an index: those that an operator is, where a plan names
-    parts (`separate.py`)."""
+    """Parts `first` to `first + count - 1` of the `total` parts of an index: those that an operator is, where a plan
+    names parts (`separate.py`)."""
 
     index: str
     first: int

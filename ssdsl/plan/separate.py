@@ -4,8 +4,8 @@ An index in time has one operator for all of its parts. Where a statement gives 
 checkpoint of their own, the operators with this index are copied: a copy for each *run* of parts that the plan treats
 alike. A copy reads slices of what has no copies, and what others read of copies is joined again: parts of a dimension
 one behind the other, addends of a sum as their sum. But addends of the loss stay apart, with copies of the linear
-operators behind them: no part waits for the others' forward. Operators without the index that only copies need, such as an
-embedding of positions, are computed beside each of them.
+operators behind them: no part waits for the others' forward. Operators without the index that only copies need, such as
+an embedding of positions, are computed beside each of them.
 
     y = linear x w          y_m0 = linear x[0:2] w       y_m1 = linear x[2:8] w
     loss = sum y            loss_m0 = sum y_m0           loss_m1 = sum y_m1
@@ -66,11 +66,14 @@ class Pieces(Record):
 
 def copied(operator: Operator, index: Index, outside: Iterable[Index], runs: Iterable[PartRun], named: Span) -> Copied:
     """How an operator is copied for runs of parts. `outside` are its indices around this one, `named` is where a
-    statement names a part. Raises PlanError if it cannot be: its parts must be runs of an axis, and of whole results."""
+    statement names a part. Raises PlanError if it cannot be: its parts must be runs of an axis, and of whole
+    results."""
     dim = operator.dims[index.dim]
     around = next((i.name for i in outside if i.dim == index.dim and i.devices > 1), None)
     windowed = any(d.window is not None and d.window.of == index.dim for d in operator.dims)
-    inside = any(at is not None and at[1] for at in (_place(o, index.dim) for o in (*operator.inputs, *operator.outputs)))
+    inside = any(
+        at is not None and at[1] for at in (_place(o, index.dim) for o in (*operator.inputs, *operator.outputs))
+    )
     joined = index.also is not None or index.of_axis is not None or dim.beside is not None
     if around is not None or windowed or inside or joined:
         raise PlanError(Inseparable(named, index.name, operator.module, around))
@@ -112,7 +115,9 @@ def separated(model: ModelIndex, facts: Facts) -> ModelIndex:
             copies[operator.name] = copied(operator, index, indices[: indices.index(index)], runs, first.span)
         elif operator.name in selected and index is None and operator.stage is Stage.COMPUTE:
             makers = (maker.name for _, maker, _ in model.graph.sources[operator.name])
-            if all(maker in beside for maker in makers) and model.graph.results.isdisjoint(o.value for o in operator.outputs):
+            if all(maker in beside for maker in makers) and model.graph.results.isdisjoint(
+                o.value for o in operator.outputs
+            ):
                 beside.add(operator.name)
     key = first.index, runs, tuple(copies.items()), frozenset(beside)
     if key not in model.separated:
@@ -154,9 +159,9 @@ def _depth(facts: Facts, operator: str, index: str) -> int:
 
 @dataclass(slots=True)
 class Separation:
-    """Copies the operators of an index, and those `beside` them that do not have it. `pieces` are the values that copies
-    have made so far, `same` those that each run has whole, `slices` the parts of other values that copies read, `classes`
-    those of the shorter dimensions."""
+    """Copies the operators of an index, and those `beside` them that do not have it. `pieces` are the values that
+    copies have made so far, `same` those that each run has whole, `slices` the parts of other values that copies read,
+    `classes` those of the shorter dimensions."""
 
     edit: Edit
     name: str
@@ -185,7 +190,12 @@ class Separation:
             self._whole(value)
         addends = [self._addends(loss) for loss in graph.losses]
         plan = self.edit.done()
-        return replace(plan, graph=replace(plan.graph, addends=tuple(name for names in addends for name in names)))
+        inserted = graph.inserted | {o.name for o in plan.graph.operators} - graph.by_name.keys() - self._copies()
+        losses = tuple(name for names in addends for name in names)
+        return replace(plan, graph=replace(plan.graph, addends=losses, inserted=inserted))
+
+    def _copies(self) -> set[str]:
+        return {name for names in self.made.values() for name in names}
 
     def _addends(self, loss: str) -> tuple[str, ...]:
         """The values whose sum a value is."""
@@ -302,14 +312,14 @@ class Separation:
         if known is not None and known.place == place and run in known.runs:
             return known.names[known.runs.index(run)]
         if (value, place, run) not in self.slices:
-            self.slices[value, place, run] = self._slice(reader, self._whole(value), place, run)
+            self.slices[value, place, run] = self._slice(reader, number, self._whole(value), place, run)
         return self.slices[value, place, run]
 
-    def _slice(self, reader: Operator, name: str, place: Place, run: Run) -> str:
+    def _slice(self, reader: Operator, number: int, name: str, place: Place, run: Run) -> str:
         """Inserts a slice of a value in front of its first reader."""
         edit, (axis, _) = self.edit, place
         value, made = edit.values[name], edit.free(f"{name}_{self.name}")
-        dims, axes = self._dims(value.factors, value.sizes)
+        dims, axes = _dims_of(reader, reader.inputs[number])
         cut = axes[axis][0]
         whole, inner = dims[cut], prod(dims[d].size for d in axes[axis][1:])
         window = DimWindow(cut, Moved(whole.size, before=-run[0])) if len(axes[axis]) == 1 else None
@@ -321,9 +331,7 @@ class Separation:
         args = (SLICE, Ref(name), axis, run[0] * inner, run[1] * inner)
         inputs = () if stage is Stage.CONSTANT else (Operand(name, read),)
         form = "slice", SLICE.name, reader.path if stage is Stage.COMPUTE else "", reader.source, stage
-        operator = Operator(
-            made, *form, args, (), inputs, (Operand(made, axes),), (*dims, source), ROWS["aten::slice"]
-        )
+        operator = Operator(made, *form, args, (), inputs, (Operand(made, axes),), (*dims, source), ROWS["aten::slice"])
         edit.insert(operator, None, Numbers.of(value), beside=reader.name, before=True)
         return made
 
@@ -336,17 +344,6 @@ class Separation:
         return {Origin.INPUT: Stage.DATA, Origin.SEED: Stage.DATA, Origin.CONSTANT: Stage.CONSTANT}.get(
             origin, Stage.COMPUTE
         )
-
-    def _dims(
-        self, factors: tuple[tuple[int, ...], ...], sizes: tuple[tuple[int, ...], ...]
-    ) -> tuple[list[Dim], tuple[tuple[int, ...], ...]]:
-        """The dimensions of a tensor, and the numbers of those of each axis."""
-        dims: list[Dim] = []
-        axes: list[tuple[int, ...]] = []
-        for of_axis, its in zip(factors, sizes, strict=True):
-            axes.append(tuple(range(len(dims), len(dims) + len(of_axis))))
-            dims += [Dim(self.edit.dim_names[cls], size, cls) for cls, size in zip(of_axis, its, strict=True)]
-        return dims, tuple(axes)
 
     # -- what others read ----------------------------------------------------------------------------------------------
 
@@ -365,7 +362,7 @@ class Separation:
     def _sum(self, maker: Operator, value: str, addends: tuple[str, ...]) -> None:
         """Adds the pieces of a value."""
         edit, known = self.edit, self.edit.values[value]
-        dims, axes = self._dims(known.factors, known.sizes)
+        dims, axes = _dims_of(maker, _operand(maker, value))
         total = addends[0]
         for number, addend in enumerate(addends[1:], 2):
             is_last = number == len(addends)
@@ -382,7 +379,7 @@ class Separation:
     def _join(self, maker: Operator, value: str, pieces: Pieces, axis: int) -> None:
         """Joins the pieces of a value, in the order of their positions."""
         edit, known = self.edit, self.edit.values[value]
-        dims, axes = self._dims(known.factors, known.sizes)
+        dims, axes = _dims_of(maker, _operand(maker, value))
         cut = axes[axis][0]
         dims[cut] = replace(dims[cut], fixed=WHOLE)
         inputs, names = [], []
@@ -393,13 +390,26 @@ class Separation:
             dims.append(own)
         form = edit.free(f"{value}_joined"), "cat", "aten::cat", maker.path, maker.source, maker.stage
         args = (CAT, tuple(map(Ref, names)), axis)
-        operator = Operator(
-            *form, args, (), tuple(inputs), (Operand(value, axes),), tuple(dims), ROWS["aten::cat"], 0
-        )
+        operator = Operator(*form, args, (), tuple(inputs), (Operand(value, axes),), tuple(dims), ROWS["aten::cat"], 0)
         edit.insert(operator, None, Numbers.of(known), beside=maker.name)
-
 
 
 def _place(operand: Operand, dim: int) -> Place | None:
     """The axis of an operand that carries a dimension, and the number of its factor there; None if none does."""
     return next(((n, axis.index(dim)) for n, axis in enumerate(operand.axes) if dim in axis), None)
+
+
+def _operand(maker: Operator, value: str) -> Operand:
+    """The operand as which an operator makes a value."""
+    return next(o for o in maker.outputs if o.value == value)
+
+
+def _dims_of(operator: Operator, operand: Operand) -> tuple[list[Dim], tuple[tuple[int, ...], ...]]:
+    """The dimensions of a tensor by itself, as an operator that reads or makes it has them, and the numbers of those of
+    each axis."""
+    dims, axes = list[Dim](), list[tuple[int, ...]]()
+    for axis in operand.axes:
+        axes.append(tuple(range(len(dims), len(dims) + len(axis))))
+        own = [operator.dims[d] for d in axis]
+        dims += [Dim(dim.name, dim.size, dim.cls) for dim in own]
+    return dims, tuple(axes)

@@ -45,8 +45,8 @@ def check_operators(facts: ProofFacts) -> None:
 
 
 def check_loss(facts: ProofFacts, typed: dict[int, TypedFunction]) -> None:
-    """Adds a failure unless the reported loss has all of its addends once, each summed over exactly the axes and indices
-    in time along which it is a partial sum."""
+    """Adds a failure unless the reported loss has all of its addends once, each summed over exactly the axes and
+    indices in time along which it is a partial sum."""
     losses, wanted = facts.program.losses, facts.graph.losses
     for number, one in typed.items():
         function, own = one.function, [loss.name for loss in losses if loss.function == number]

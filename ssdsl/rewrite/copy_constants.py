@@ -29,9 +29,9 @@ z = add y mask_copy2 on gpus[pp = 1] (batch 8 by m)
 from collections.abc import Iterable, Iterator
 
 from ssdsl.model.graph import Operator
+from ssdsl.plan.edit import Edit
 from ssdsl.plan.neighbours.place_beside import beside
 from ssdsl.plan.plan import NOTHING, OpPlan, Placement, Plan
-from ssdsl.plan.edit import Edit
 
 
 def copy_constants(plan: Plan) -> Plan:

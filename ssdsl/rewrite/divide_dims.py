@@ -20,10 +20,10 @@ from math import prod
 
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.ops.reader import kernel_dims
+from ssdsl.plan.edit import Edit
 from ssdsl.plan.plan import Index, Plan
 from ssdsl.plan.regions import Regions, lengths_of, parts_of
 from ssdsl.record import replace
-from ssdsl.plan.edit import Edit
 
 Outer = dict[int, int]  # by the class of a dimension: the number of equal parts, each of which is cut into unequal ones
 

@@ -28,9 +28,9 @@ from ssdsl.model.ops.families.experts import TARGETS
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import TorchWord, target
+from ssdsl.plan.edit import Edit, Numbers
 from ssdsl.plan.plan import Index, Plan
 from ssdsl.record import replace
-from ssdsl.plan.edit import Edit, Numbers
 from ssdsl.rewrite.row_regions import ROUTED, ExpertRegion, experts_of, regions_of
 from ssdsl.rewrite.travelling_rows import with_travelling_rows
 

@@ -32,7 +32,6 @@ CASES = {  # by the plan: a code, and what tells it from others with that code
     "E0403_parts": "summed",
     "E0403_outside": "chain",
     "E0404": "chain",
-    "E0405": "chain_shared",
     "E0406": "merged",
     "E0410": "mixtures.py:one",
 }
@@ -88,7 +87,6 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "E0403_own": (in_text('assign model["."] to gpus[pp = 1]\n', ""),),
     "E0403_parts": (in_text("into m = 2", "into {0}"),),
     "E0404": (in_text('split model["layers.0.0"].weights by row into tp\n', ""),),
-    "E0405": (in_text("assign first to gpus[pp = 0]", "assign first to gpus"),),
     "E0406": (in_text("[5, 3]", "2"),),
     "E0410": (in_text("c = 8", "{0}"),),
 }

@@ -7,6 +7,7 @@ import pytest
 
 from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Origin, Stage, Value
+from ssdsl.model.memory.storage import Storage, strides_in
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
@@ -35,14 +36,18 @@ def make_graph(layers: int = 4) -> Graph:
 
     def add(path: str, kind: str, dims: str, weight: bool = True, stage: Stage = Stage.COMPUTE, flops: int = 0) -> None:
         name = f"{kind}_{len(operators)}"
-        inputs = [Operand(operators[-1].name, ())] if operators else []
+        inputs: list[Operand] = []
         if weight:
             values[f"{path}.weight"] = Value(f"{path}.weight", Origin.WEIGHT, (4,), "float32", True, (), ())
             inputs.append(Operand(f"{path}.weight", ()))
-        values[name] = Value(name, Origin.OPERATOR, (4,), "float32", True, (), ())
         made = tuple(_dim(d) for d in dims.split())
         made = tuple(replace(d, beside=dims.split().index("seq")) if d.combined else d for d in made)
+        at = {d.name.partition(".")[0]: (n,) for n, d in reversed([*enumerate(made)])}
+        before = operators[-1] if operators and operators[-1].stage is not Stage.CONSTANT else None
+        if before is not None:
+            inputs.insert(0, Operand(before.name, tuple(at.get(d.name, ()) for d in before.dims)))
         output = Operand(name, tuple((i,) for i in range(len(made))))
+        values[name] = Value(name, Origin.OPERATOR, tuple(d.size for d in made), "float32", True, (), ())
         place = f"model.py:{10 + len(operators) % 20}"
         form = name, kind, f"aten::{kind}", path, place, stage, (), ()
         operators.append(Operator(*form, tuple(inputs), (output,), made, ROW, flops))
@@ -66,7 +71,8 @@ def make_graph(layers: int = 4) -> Graph:
     add("lm_head", "linear", "batch seq hidden vocab", flops=600)
     add("", "cross_entropy", "batch seq vocab", False)
     names = {i: name for name, i in CLASSES.items()}
-    return Graph("toy", tuple(operators), values, operators[-1].name, names, {})
+    places = {name: Storage(name, strides_in(range(len(v.shape)), v.shape)) for name, v in values.items()}
+    return Graph("toy", tuple(operators), values, operators[-1].name, names, {}, storages=places)
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,9 @@ from ssdsl.model.graph import Operand, Operator, Ref, Stage
 from ssdsl.model.memory.storage import Storage
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import target
+from ssdsl.plan.edit import Edit, Numbers
 from ssdsl.plan.plan import Plan
 from ssdsl.record import replace
-from ssdsl.plan.edit import Edit, Numbers
 from tests.lower.by_hand import described, graph_of, plan_of
 
 SIZES = {"batch": 8, "in": 4, "out": 6}

@@ -9,7 +9,7 @@ from ssdsl.ir.program import Program
 from ssdsl.record import field_names, replace
 from ssdsl.text.source import Span
 
-FIELDS = ("functions", "prologues", "messages", "params", "flats", "roles", "loss", "results")
+FIELDS = ("functions", "prologues", "messages", "params", "flats", "roles", "losses", "results")
 
 
 def spoil(program: Program, chance: random.Random) -> tuple[Program, str]:

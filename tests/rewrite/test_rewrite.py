@@ -33,7 +33,8 @@ def plan(*sizes: int) -> Plan:
 def test_a_plan_that_needs_no_other_operators_stays() -> None:
     same, seen = plan(), list[str]()
     assert rewrite(same, lambda name, found: seen.append(name)) is same
-    assert seen == [rule.__name__ for rule in REWRITES] == ["copy_constants", "route_rows", "divide_dims"]
+    rules = ["copy_constants", "share_weights", "route_rows", "divide_dims"]
+    assert seen == [rule.__name__ for rule in REWRITES] == rules
 
 
 @pytest.mark.parametrize("sizes", [(3, 1), (6, 2)])

@@ -1,11 +1,10 @@
 """Places weights and buffers: the submesh and layout of each, and the axes along which its gradient is partial."""
 
-import itertools
 from collections.abc import Hashable, Iterator, Mapping
 
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, Submesh
 from ssdsl.ir.param import Param
-from ssdsl.lower.errors import BufferApart, ParamsOverlap, PlacedOperator, ShardConflict
+from ssdsl.lower.errors import BufferApart, PlacedOperator, ShardConflict
 from ssdsl.lower.stages import Segmented, Stored, grown
 from ssdsl.model.evaluation_errors import WeightElsewhere
 from ssdsl.model.graph import Graph, Origin
@@ -13,7 +12,6 @@ from ssdsl.plan.plan import State, StateShard
 from ssdsl.plan.regions import innermost, nests
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
-from ssdsl.text.source import Span
 
 Use = tuple[Layout, Layout]  # the layouts in which an operator needs a weight, and leaves its gradient
 Written = tuple[Shape, tuple[Shard, ...]]  # the factors of a buffer's new value, and its parts in time
@@ -26,8 +24,8 @@ def place_params(lowering: Segmented) -> Stored:
 
         + param layers.0.0.weight on gpus : f32[8, 4]; gradient partial {dp: sum}
 
-    Raises PlanError if submeshes of one weight overlap, if a statement cuts no state, or if an evaluation reads a
-    weight on a submesh on which training has none.
+    Raises PlanError if a statement cuts no state, or if an evaluation reads a weight on a submesh on which training has
+    none.
     """
     uses: dict[str, dict[Submesh, list[Use]]] = {}
     known: dict[tuple[int, int], Use] = {}  # by the number of a typed call, and of its operand
@@ -95,11 +93,10 @@ class _Placing:
         self.cut = {weight: shard.axes for shard in shards for weight in shard.weights}
 
     def of(self, weight: str, shape: Shape, uses: dict[Submesh, list[Use]], written: Written | None) -> Iterator[Param]:
-        """The parameters of a weight. Raises PlanError if they overlap."""
+        """The parameters of a weight, whose submeshes are disjoint (`rewrite/share_weights.py`)."""
         held = self.held.get(weight, {})
         key = tuple([(s, *map(id, found)) for s, found in uses.items()]), tuple(held.items()), written
         if (alike := self.known.get(key)) is None:
-            self._check_apart(weight, list(uses))
             alike = self.known[key] = list(_placed(uses, held, shape, written))
         value, lowering = self.lowering.graph.values[weight], self.lowering
         is_unreached = weight in self.unreached
@@ -112,20 +109,6 @@ class _Placing:
         is_frozen = not param.trained and self.lowering.graph.values[param.weight].origin is Origin.WEIGHT
         cut = self.cut.get(param.weight, ()) if is_frozen and param.weight not in self.held else ()
         return _in_parts(param, cut) if cut else param
-
-    def _check_apart(self, weight: str, submeshes: list[Submesh]) -> None:
-        for a, b in itertools.combinations(submeshes, 2):
-            if set(a.ranks()) & set(b.ranks()):
-                spans = (self._assigned(weight, submesh) for submesh in (a, b))
-                first, second = sorted(zip(spans, (a, b), strict=True), key=lambda pair: pair[0].start)
-                raise PlanError(ParamsOverlap(first[0], weight, str(first[1]), str(second[1]), second[0]))
-
-    def _assigned(self, weight: str, submesh: Submesh) -> Span:
-        """The statement that puts an operator with this weight on a submesh."""
-        readers = {operator.name for operator in self.lowering.graph.readers[weight]}
-        segments = (s for s in self.lowering.segments if s.submesh == submesh)
-        name = next(o.name for s in segments for o in s.operators if o.name in readers)
-        return self.lowering.plan.of(name).home.span
 
 
 def check_shards(shards: tuple[StateShard, ...], params: list[Param]) -> None:

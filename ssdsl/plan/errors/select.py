@@ -99,23 +99,12 @@ class NothingSelected(Traced):
     help = "select some: `a & b` is those in both, `a | b` in either; `ssdsl show PLAN --model MODEL ops` lists them"
 
 
-INSTEAD = {  # of a part that a statement names
-    "assign": "to run the parts on devices of their own, give the mesh an axis `{index}`: write `{mesh}`, and "
-    "`assign ... to gpus`\nor permute the parts of an axis, as pipelines in opposite directions do: "
-    "docs/schedules.md#opposite-directions",
-    "split": "all parts are cut alike: leave the index `{index}` out",
-    "recompute": "all parts are computed again alike: leave the index `{index}` out, and recompute fewer operators, as "
-    '`recompute model["h.{{0-1}}"]`',
-}
-
-
 class NotWhole(Traced):
-    """`split`, `assign` and `recompute` take whole operators; phases and fixed indices are for `order`.
+    """Phases are for `order`: `split`, `assign` and `recompute` are about a task's forward and its backward alike.
 
-    All parts of an operator are cut and recomputed alike, and run on the devices of one mesh: one after another or, if
-    the index is an axis of the mesh, each on devices of its own. `parts` chooses the device of each part: with `way
-    parts [[0], [1]]` in the first half of a pipeline and `way parts [[1], [0]]` in the second, half of the samples go
-    through the devices in the opposite direction.
+    `balance` and the state of weights are about all parts, too: a part of the batch reads whole weights. What `assign`,
+    `split` and `recompute` say of a part by its index, as `assign model[m = 0] to ...` does, makes that part an
+    operator of its own.
     """
 
     code = "E0244"
@@ -124,7 +113,6 @@ class NotWhole(Traced):
     statement: str
     phase: Phase | None
     index: str
-    count: int  # of its parts
 
     @property
     def found(self) -> str:
@@ -132,10 +120,7 @@ class NotWhole(Traced):
 
     @property
     def change(self) -> str:
-        if self.phase is not None:
-            return f"leave the phase `.{self.phase}` out"
-        mesh = f"mesh gpus({self.index} = {self.count})"
-        return INSTEAD.get(self.statement, "leave the index `{index}` out").format(index=self.index, mesh=mesh)
+        return f"leave {self.found} out"
 
 
 class Inseparable(Traced):

@@ -127,7 +127,7 @@ def require_whole(ctx: Context, value: Selection, e: nodes.Expr, statement: str)
     """Raises PlanError for a selection that is limited to parts or a phase."""
     if value.phase is not None or value.fixed:
         index = value.fixed[0][0] if value.fixed else ""
-        raise PlanError(NotWhole(e.span, statement, value.phase, index, ctx.facts.count(value.operators, index)))
+        raise PlanError(NotWhole(e.span, statement, value.phase, index))
 
 
 class NamesParts(Exception):
@@ -137,9 +137,7 @@ class NamesParts(Exception):
         self.part = part
 
 
-def whole_operators(
-    ctx: Context, value: Value, e: nodes.Expr, statement: str, what: Hashable = None
-) -> frozenset[str]:
+def whole_operators(ctx: Context, value: Value, e: nodes.Expr, statement: str, what: Hashable = None) -> frozenset[str]:
     """The operators of a statement that takes whole ones, and parts that a plan names; `what` it says of these is equal
     for parts that may stay together. Raises PlanError if none are selected, and NamesParts for parts that are no
     operators yet."""

@@ -1,11 +1,12 @@
 """Carries a plan over to another graph of the same model: its module in eval mode, or with a batch of another size.
 
 The plan's text is not read again. An operator of the other graph takes the place and the indices of its twin: the
-operator of the same kind in the same module, called as often before. So selections may name operators that only
-training has, and `balance` keeps its cuts. An operator without a twin goes to the devices of the weights that it reads,
-or beside its operands. If the other graph trains, too, it takes the twins' orders and recomputation; an evaluation runs
-as early as data allow. A dimension of another size is cut into unequal parts if equal ones do not divide it
-(`refit.py`). All operators of another graph of a model have the same new cuts (`Resized`).
+operator of the same kind in the same module, called as often before; of parts that a plan names it is the first. So
+selections may name operators that only training has, and `balance` keeps its cuts. An operator without a twin goes to
+the devices of the weights that it reads, or beside its operands. If the other graph trains, too, it takes the twins'
+orders and recomputation; an evaluation runs as early as data allow. A dimension of another size is cut into unequal
+parts if equal ones do not divide it (`refit.py`). All operators of another graph of a model have the same new cuts
+(`Resized`).
 """
 
 import itertools
@@ -134,7 +135,7 @@ class _Carried:
 
     def place_twins(self) -> None:
         """Gives each operator what the plan says of its twin."""
-        known = dict(_named(self.plan.graph.operators))
+        known = dict(_named(self._own()))
         pairs = [(known[twin], o) for twin, o in _named(self.graph.operators) if twin in known]
         resized = Resized.of(self.plan, pairs, self.keep)
         for twin, operator in pairs:
@@ -143,6 +144,13 @@ class _Carried:
             indices = tuple(_moved(record.indices, twin, operator, resized))
             self.records[operator.name] = replace(record, place=place, indices=indices, whole=())
         self.counts = resized.counts()
+
+    def _own(self) -> Iterator[Operator]:
+        """The operators of the model, of which a plan may name parts: of these the first."""
+        for operator in self.plan.graph.operators:
+            is_first = not any(run.first for run in self.plan.of(operator.name).parts)
+            if is_first and operator.name not in self.plan.graph.inserted:
+                yield operator
 
     # -- operators without a twin --------------------------------------------------------------------------------------
 

@@ -102,7 +102,9 @@ def place(ctx: Context, operators: frozenset[str], placement: Placement) -> None
         _place(ctx, those, slice_)
 
 
-def _slices(ctx: Context, operators: frozenset[str], placement: Placement) -> Iterator[tuple[frozenset[str], Placement]]:
+def _slices(
+    ctx: Context, operators: frozenset[str], placement: Placement
+) -> Iterator[tuple[frozenset[str], Placement]]:
     """Yields the operators with the devices that they are placed on: those that are a part along an axis, of which the
     plan names parts, on the devices with its coordinate."""
     fixed, axes = dict(placement.fixed), [axis for axis, _ in ctx.facts.meshes[placement.mesh].axes]
@@ -113,8 +115,8 @@ def _slices(ctx: Context, operators: frozenset[str], placement: Placement) -> It
     if len(groups) < 2 and not any(at != placement.fixed for at in groups):
         yield operators, placement
         return
-    for at, names in groups.items():
-        yield frozenset(names), replace(placement, fixed=at)
+    for coordinates, names in groups.items():
+        yield frozenset(names), replace(placement, fixed=coordinates)
 
 
 def _place(ctx: Context, named: frozenset[str], placement: Placement) -> None:

@@ -238,9 +238,9 @@ class Table:
     """All data of a program. Keys of `params` and `inputs` are names; values of `constants` are dtypes.
 
     `groups` are axes of a mesh along which ranks communicate. `losses` has, by the number of a block that computes the
-    loss, or an addend of it, its place, with the axes over which it is summed. `returned` has the outputs in the structure that the forward returns. `ties` are the
-    submeshes of weights that live on several. `sparse` are weights whose gradient is sparse on one device. `precision`
-    is set for a model in half precision.
+    loss, or an addend of it, its place, with the axes over which it is summed. `returned` has the outputs in the
+    structure that the forward returns. `ties` are the submeshes of weights that live on several. `sparse` are weights
+    whose gradient is sparse on one device. `precision` is set for a model in half precision.
     """
 
     version: int

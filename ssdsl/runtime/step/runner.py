@@ -81,7 +81,8 @@ class Runner:
     def step(
         self, run: Callable[["Runner"], None], prepared: dict[str, torch.Tensor], scale: float = 1.0
     ) -> list[tuple[int, torch.Tensor]]:
-        """Runs a role's step; returns the losses of its parts, with the numbers of their blocks. Gradients are those of `scale` times the loss."""
+        """Runs a role's step; returns the losses of its parts, with the numbers of their blocks. Gradients are those of
+        `scale` times the loss."""
         self.prepared, self.losses, self.scale = prepared, [], scale
         for flat in self.weights.flats:
             flat.drop_gradients()

@@ -109,7 +109,11 @@ def splits_view(plan: Plan) -> View:
             run = f"over {place.mesh}" if index.name in axes[place.mesh] else "in time"
             found[index.name, index.digit.parts, run, starred(dims[index.dim].name)] += 1
     rows = tuple((*key, count) for key, count in found.items())
+    parts = Counter((str(run), run.count, "by name", "") for record in plan.operators.values() for run in record.parts)
+    rows += tuple((*key, count) for key, count in parts.items())
     note = "over a mesh: each part on devices of its own; in time: one after another on each device"
+    if parts:
+        note += "; by name: as the plan says of these parts"
     return View("splits", columns, rows, (note,))
 
 

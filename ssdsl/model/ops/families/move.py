@@ -196,6 +196,7 @@ OPS = (
     Op("aten::repeat", repeat),
     Op("aten::diagonal", diagonal),
     Op("aten::unfold", unfold),
+    Op("aten::clone", "... -> ...", linear_in=("self",), saved="", fresh=True, text=".clone"),
     Op("aten::cat", cat, linear_in=("tensors",), windows=call_of("cat_part", "tensors | dim parts")),
     Op("aten::stack", stack, linear_in=("tensors",)),
     Op("aten::glu", glu),
