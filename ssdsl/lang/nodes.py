@@ -144,12 +144,20 @@ class MeshStatement(Keyworded):
     keyword = "mesh"
     form = "mesh gpus(dp = 2, tp = 2)"
     about = (
-        "The devices, row-major; `gpus[pp = s]` is a slice of them. With `for` behind it, a list of meshes: `gpus[s]`."
+        "The devices, row-major; `gpus[pp = s]` is a slice of them. With `for` behind it, a list of meshes: `gpus[s]`; "
+        "with `on gpus[pp = 1]`, devices of an earlier mesh."
     )
-    spelling = "mesh {name}({axes})"
 
     name: Word
     axes: tuple[Keyed, ...]
+    on: "On | None" = None
+
+
+class On(Node):
+    """`on gpus[pp = 1], gpus[pp = 3]`: the devices of a mesh; `word` is "on" where it is spelt right."""
+
+    word: Word
+    devices: "tuple[Expr, ...]"
 
 
 class LetStatement(Keyworded):

@@ -145,6 +145,11 @@ def _do(b: _Builder, tree: Any, call: Any) -> nodes.Do:
     return nodes.Do(node, span=b.span(tree))
 
 
+def _mesh(b: _Builder, tree: Any, name: Token, *rest: Any) -> nodes.MeshStatement:
+    *axes, on = (b(child) for child in rest)
+    return nodes.MeshStatement(b(name), tuple(axis for axis in axes if axis is not None), on, span=b.span(tree))
+
+
 def _bucket(b: _Builder, tree: Any, word: Token, operators: Any, megabytes: Any) -> nodes.BucketStatement:
     """Raises PlanError for another word before the operators: a misspelt statement."""
     if word != nodes.BucketStatement.keyword:
@@ -196,7 +201,8 @@ def _tuple(b: _Builder, tree: Any, *children: Any) -> tuple[Any, ...]:
 
 RULES: dict[str, Callable[..., Any]] = {
     **{cls.__name__.removesuffix("Statement").lower(): _same(cls) for cls in NODES},
-    "mesh": _gathered(nodes.MeshStatement),
+    "mesh": _mesh,
+    "on": _gathered(nodes.On),
     "split": _split,
     "call": _gathered(nodes.Call),
     "pick": _gathered(nodes.Pick),

@@ -10,7 +10,7 @@ it knows of digits. It is given the names of the new axes, `divided`, for those 
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ssdsl.identity import ByIdentity, distinct, places_of
@@ -62,8 +62,8 @@ def divide_axes(plan: Plan) -> Plan:
     return replace(
         plan,
         meshes=tuple(replace(mesh, axes=tuple(_axes(mesh, divided))) for mesh in plan.meshes),
-        operators=_records(plan, divided),
-        shards=tuple(replace(s, axes=tuple(_names(s.axes, plan.meshes, divided))) for s in plan.shards),
+        operators=changed_records(plan, divided),
+        shards=tuple(replace(s, axes=tuple(renamed_axes(s.axes, plan.meshes, divided))) for s in plan.shards),
         divided=tuple(found for found in divided.values() if len(found.axes) > 1),
     )
 
@@ -100,11 +100,17 @@ def _divided(place: AxisPlace, size: int, cuts: Ends, taken: set[str]) -> Divide
         if high % low:
             one, other = (_short(*cuts[end]) for end in (low, high))
             raise PlanError(DividedTwice(cuts[high][1].span, place.axis, size, one, other))
-    counts = [high // low for low, high in itertools.pairwise(ends)][::-1]
-    if len(counts) == 1:  # digits of all of the axis, and of none of it
+    return named_anew(place, size, ends, taken)
+
+
+def named_anew(place: AxisPlace, size: int, cuts: Iterable[int], taken: set[str]) -> DividedAxis:
+    """The axes in place of one that is cut at these strides, each of which divides the next. Their names are new."""
+    counts = [high // low for low, high in itertools.pairwise(sorted({1, size, *cuts}))][::-1]
+    if len(counts) <= 1:  # digits of all of the axis, and of none of it
         return DividedAxis(place.mesh, place.axis, ((place.axis, size),))
     words = ["outer", *(f"middle{n or ''}" for n in range(len(counts) - 2)), "inner"]
     names = [next(n for n in _spellings(f"{place.axis}_{word}") if n not in taken) for word in words]
+    taken.update(names)
     return DividedAxis(place.mesh, place.axis, tuple(zip(names, counts, strict=True)))
 
 
@@ -127,7 +133,7 @@ def _axes(mesh: Mesh, divided: Divided) -> Iterator[tuple[str, int]]:
         yield from ((name, size),) if found is None else found.axes
 
 
-def _names(axes: Iterable[str], meshes: Sequence[Mesh], divided: Divided) -> Iterator[str]:
+def renamed_axes(axes: Iterable[str], meshes: Sequence[Mesh], divided: Divided) -> Iterator[str]:
     """The axes of state in parts: those of each mesh that has them."""
     for axis in axes:
         found = (divided.get(AxisPlace(mesh.name, axis)) for mesh in meshes if axis in dict(mesh.axes))
@@ -135,11 +141,14 @@ def _names(axes: Iterable[str], meshes: Sequence[Mesh], divided: Divided) -> Ite
         yield from dict.fromkeys(name for those in names for name in those)
 
 
-def _records(plan: Plan, divided: Divided) -> dict[str, OpPlan]:
-    """The records of all operators. Operators that share a record share the new one."""
+def changed_records(
+    plan: Plan, divided: Divided, moved_to: Callable[[Placement], Placement] = lambda place: place
+) -> dict[str, OpPlan]:
+    """The records of all operators, whose places are then moved. Operators that share a record share the new one."""
     records = distinct(plan.operators.values())
     places = distinct(record.place for record in records if record.place is not None)
-    moved = ByIdentity((place, _place(place, divided)) for place in places)  # those of one `assign` stay one object
+    # places of one `assign` stay one object
+    moved = ByIdentity((place, moved_to(_place(place, divided))) for place in places)
     changed = ByIdentity[OpPlan, OpPlan]()
     for record in records:
         place = None if record.place is None else moved[record.place]

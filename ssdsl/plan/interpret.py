@@ -17,6 +17,7 @@ from ssdsl.plan.errors.names import CallsTooDeep, UnknownParam
 from ssdsl.plan.errors.parts import UnknownCount
 from ssdsl.plan.facts import Facts
 from ssdsl.plan.hints.round_trips import round_trips
+from ssdsl.plan.inner_meshes import on_outer_meshes
 from ssdsl.plan.model_index import ModelIndex, index_model
 from ssdsl.plan.neighbours.place_beside import place_beside
 from ssdsl.plan.plan import Index, OpPlan, Plan
@@ -122,7 +123,7 @@ def plan_of(ctx: Context) -> Plan:
         prefetched=tuple(facts.prefetched),
         buckets=tuple(facts.buckets),
     )
-    return divide_axes(plan)
+    return on_outer_meshes(divide_axes(plan))
 
 
 def _in_parts(record: OpPlan) -> OpPlan:

@@ -16,15 +16,26 @@ from ssdsl.record import Record, replace
 from ssdsl.text.source import Span
 
 
+class Inside(Record):
+    """The slice of an earlier mesh that a mesh is: the devices with the `fixed` coordinates, and of one axis those of
+    a `run`, (axis, start, step, count), which is then the outermost."""
+
+    mesh: str
+    fixed: tuple[tuple[str, int], ...]
+    run: tuple[str, int, int, int] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Mesh:
     """Devices in row-major order of the axes. The meshes of a plan take consecutive ranks, in the order of the text;
-    this one's begin at `first`."""
+    this one's begin at `first`. While a plan is read, a mesh may be `inside` an earlier one; a finished plan has none
+    such (`inner_meshes.py`)."""
 
     name: str
     axes: tuple[tuple[str, int], ...]
     first: int
     span: Span | None = field(default=None, compare=False)
+    inside: Inside | None = None
 
 
 class AxisDigit(Record):

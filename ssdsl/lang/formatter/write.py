@@ -95,6 +95,9 @@ def _simple(s: nodes.Statement) -> str:
         case nodes.SplitStatement(operators, dim, cuts, where):
             suffix = f" where {where.text}" if where else ""
             return f"split {spell(operators)} by {spell_dim(dim.text)} into {', '.join(map(_cut, cuts))}{suffix}"
+        case nodes.MeshStatement(name, axes, on):
+            behind = "" if on is None else f" {on.word.text} {', '.join(map(spell, on.devices))}"
+            return f"mesh {name.text}({', '.join(map(_spelled, axes))}){behind}"
         case nodes.OrderStatement(steps):
             return "order " + " -> ".join(map(spell, steps))
         case nodes.ForStatement(bindings, body, True):

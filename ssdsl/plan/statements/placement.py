@@ -11,7 +11,7 @@ from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.errors.values import Wanted
 from ssdsl.plan.eval.expressions import evaluate, expect, turns, whole_number
 from ssdsl.plan.eval.select import mesh_size, whole_operators
-from ssdsl.plan.plan import Mesh, Placement
+from ssdsl.plan.plan import Inside, Mesh, Placement
 from ssdsl.plan.statements.param import origin_of
 from ssdsl.plan.values import Devices, is_devices
 from ssdsl.record import replace
@@ -34,8 +34,8 @@ def meshes(ctx: Context, s: nodes.MeshStatement, bindings: tuple[nodes.Binding, 
 
 def _declared(ctx: Context, s: nodes.MeshStatement, name: str) -> Devices:
     axes = tuple((axis.name.text, whole_number(ctx, axis.value)) for axis in s.axes)
-    first = sum(map(mesh_size, ctx.facts.meshes.values()))
-    new = Mesh(name, axes, first, s.span)
+    first = sum(mesh_size(mesh) for mesh in ctx.facts.meshes.values() if mesh.inside is None)
+    new = Mesh(name, axes, first, s.span, None if s.on is None else _inside(ctx, s.on))
     _check(ctx, s, new)
     ctx.facts.meshes[name] = new
     for axis in s.axes:
@@ -44,11 +44,40 @@ def _declared(ctx: Context, s: nodes.MeshStatement, name: str) -> Devices:
     return Devices(name)
 
 
+def _inside(ctx: Context, on: nodes.On) -> Inside:
+    """The devices of a mesh on others: one slice, or several that differ in one coordinate, which grows in equal steps.
+    Raises PlanError."""
+    if on.word.text != "on":
+        raise PlanError(BadMesh(on.word.span, Flaw.NO_SUCH_WORD, on.word.text))
+    slices = [expect(ctx, e, is_devices, Wanted.DEVICES) for e in on.devices]
+    first = slices[0]
+    if len(slices) == 1:
+        return Inside(first.mesh, first.fixed)
+    coordinates = [dict(s.fixed) for s in slices]
+    varying = [axis for axis, at in first.fixed if any(c.get(axis) != at for c in coordinates)]
+    if len({(s.mesh, *c) for s, c in zip(slices, coordinates, strict=True)}) > 1 or len(varying) != 1:
+        raise PlanError(BadMesh(on.span, Flaw.NO_SLICES, first.mesh))
+    places = [c[varying[0]] for c in coordinates]
+    start, step, count = places[0], places[1] - places[0], len(places)
+    size = dict(ctx.facts.meshes[first.mesh].axes)[varying[0]]
+    is_run = step > 0 and places == [*range(start, start + step * count, step)]
+    if not is_run or size % (step * count) or start // step % count:
+        raise PlanError(BadMesh(on.span, Flaw.NO_SLICES, first.mesh))
+    fixed = tuple((axis, at) for axis, at in first.fixed if axis != varying[0])
+    return Inside(first.mesh, fixed, (varying[0], start, step, count))
+
+
 def _check(ctx: Context, s: nodes.MeshStatement, new: Mesh) -> None:
+    if new.inside is not None:
+        outer = ctx.facts.meshes[new.inside.mesh]
+        fixed = dict(new.inside.fixed) | ({} if new.inside.run is None else {new.inside.run[0]: 0})
+        there = mesh_size(outer, tuple(fixed.items())) * (1 if new.inside.run is None else new.inside.run[3])
+        if there != mesh_size(new):
+            raise PlanError(BadMesh(s.span, Flaw.OTHER_SIZE, new.name, there))
     for axis, (name, size) in zip(s.axes, new.axes, strict=True):
         if size < 1:
             raise PlanError(BadMesh(axis.span, Flaw.EMPTY_AXIS, name, size))
-    if new.first + mesh_size(new) > MOST_DEVICES:
+    if new.inside is None and new.first + mesh_size(new) > MOST_DEVICES:
         raise PlanError(BadMesh(s.span, Flaw.TOO_LARGE, new.name, new.first + mesh_size(new)))
     seen: set[str] = set()
     for axis in s.axes:
@@ -65,6 +94,20 @@ class Flaw(Enum):
     EMPTY_AXIS = "the axis `{name}` has {number} devices", "give at least 1"
     TOO_LARGE = "{number:,} devices are too many", f"a plan has at most {MOST_DEVICES:,} devices"
     AXIS_TWICE = "the mesh has two axes `{name}`", "name them apart"
+    OTHER_SIZE = "`{name}` has another number of devices than these", "make the product of its axes {number:,}"
+    NO_SUCH_WORD = "`{name}` says nothing about a mesh", "write `on` in front of the devices of earlier meshes"
+    NO_SLICES = (
+        "these slices are no part of `{name}` in its order",
+        "list slices of one mesh that differ in one coordinate, which grows in equal steps",
+    )
+    NO_DIVISION = (
+        "no axes in place of `{name}` have the boundaries of both",
+        "choose axes whose sizes divide each other, the outermost first",
+    )
+    NAMED_AS = (
+        "the index `{name}` has the name of an axis of the outer mesh",
+        "choose another name: on the inner mesh its parts run one after another",
+    )
     MESH_TWICE = "there is already a mesh `{name}`", "name them apart"
     IN_A_LOOP = (
         "each turn declares a mesh `{name}`",
@@ -77,10 +120,14 @@ class BadMesh(Traced):
 
     code = "E0251"
     title = "{reason}"
-    help = "{flaw.value[1]}"
     flaw: Flaw
     name: str
     number: int = 0
+
+    @property
+    def change(self) -> str:
+        _, change = self.flaw.value
+        return change.format(name=self.name, number=self.number)
 
     @property
     def reason(self) -> str:

@@ -81,15 +81,15 @@ for s in 0..2:
     assign stage[s][way = 1][k = 0] to gpus[pp = 1 - s]
     assign stage[s][way = 1][k = 1] to gpus[pp = s]
 """
-ALL = {name: text for name, text in globals().items() if name.isupper() and isinstance(text, str)}
+PARTS = {k: v for k, v in globals().items() if k.isupper() and isinstance(v, str)}
 
 
 @pytest.mark.covering
 @pytest.mark.parametrize("model", ["gpt:tiny,hidden=32,seq=16,vocab=64,dropout=0.1", "swin"])
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", PARTS)
 def test_parts_by_name_train_as_one_device(program: Callable[..., Any], tmp_path: Path, name: str, model: str) -> None:
     plan = tmp_path / "plan.ssp"
-    plan.write_text(ALL[name].replace("by seq", "by window") if model == "swin" else ALL[name])
+    plan.write_text(PARTS[name].replace("by seq", "by window") if model == "swin" else PARTS[name])
     program(plan, model).verify()
 
 
@@ -99,4 +99,50 @@ def test_a_loss_in_parts_waits_for_none(program: Callable[..., Any], tmp_path: P
     plan.write_text(OPPOSITE + "order stage[1].bwd[way = 0] -> stage[1].fwd[way = 1]\n")
     compiled = program(plan).compiled
     assert len(compiled.program.losses) == 2
+    program(plan).verify()
+
+
+EMBEDDING_OVER_ALL = """
+mesh gpus(dp = 2, tp = 2)
+mesh rows(x = 4) on gpus
+mesh last(tp = 2) on gpus[dp = 1]
+let ends = model["wte"] | model["wpe"]
+split model["wte"] by vocab into x
+split model["h.*"] by batch into m = 2, dp
+split model["h.*"] by heads into tp
+split model["h.*"] by ffn into tp
+split model["lm_head"] by vocab into tp
+assign ends to rows
+assign model["h.*"] to gpus
+assign model - ends - model["h.*"] to last
+"""
+OTHER_AXES = """
+mesh gpus(d = 4)
+mesh squares(dp = 2, tp = 2) on gpus
+mesh lines(dp = 4) on gpus
+let stage = balance(model, 2)
+split stage[0] by heads into tp
+split stage[0] by ffn into tp
+assign stage[0] to squares
+assign stage[1] to lines
+split model by batch into dp
+split model.weights by row into dp
+"""
+THREE_READERS = """
+mesh gpus(d = 4)
+mesh two(t = 2) on gpus[d = 2], gpus[d = 3]
+let rest = model - model["wte"] - model["lm_head"]
+split model["wte"] by vocab into d
+split model["lm_head"] by vocab into t
+split rest by batch into m = 2
+assign model["wte"] to gpus
+assign model["lm_head"] to two
+assign rest to gpus[d = 1]
+"""
+
+
+@pytest.mark.parametrize("text", [EMBEDDING_OVER_ALL, OTHER_AXES, THREE_READERS])
+def test_meshes_and_weights_share_devices(program: Callable[..., Any], tmp_path: Path, text: str) -> None:
+    plan = tmp_path / "plan.ssp"
+    plan.write_text(text)
     program(plan).verify()
