@@ -472,7 +472,7 @@ class Function(Record, dict=True):
         """The phases of its tasks in order: forward, then those of its backward."""
         return PHASES[self.backward]
 
-    @property
+    @cached_property
     def trained(self) -> frozenset[str]:
         """The weights whose gradients its backward adds to."""
         return frozenset(p.var.name.value for p in self.parameters if p.var.gradient is not None)

@@ -174,6 +174,13 @@ class Separation:
     joined: set[str] = field(default_factory=set)
     slices: dict[tuple[str, Place, Run], str] = field(default_factory=dict)
     classes: dict[tuple[int, Run], int] = field(default_factory=dict)
+    sliced: set[str] = field(default_factory=set)
+    alike: dict[Hashable, int] = field(default_factory=dict)  # the signatures of copies
+    first: int = 0  # of these signatures: no operator of the graph has it
+
+    def __post_init__(self) -> None:
+        known = (o.signature for o in self.edit.graph.operators)
+        self.first = 1 + max((number for number in known if number is not None), default=-1)
 
     def done(self) -> Plan:
         """The plan about the graph with the copies."""
@@ -216,8 +223,8 @@ class Separation:
                 for n, (o, at) in enumerate(zip(operator.inputs, places, strict=True))
             ]
             made = [edit.free(f"{o.value}_{self.name}{run.first}") for o in operator.outputs]
-            copy = self._of_run(operator, dim, positions, names, made)
-            copy = replace(copy, name=edit.free(f"{operator.name}_{self.name}{run.first}"))
+            name = edit.free(f"{operator.name}_{self.name}{run.first}")
+            copy = self._of_run(operator, name, dim, positions, names, made)
             edit.insert(copy, None, *(Numbers.of(edit.values[o.value]) for o in operator.outputs), beside=operator.name)
             if operator.name in edit.alike:
                 edit.alike[copy.name] = edit.alike[operator.name]
@@ -280,22 +287,27 @@ class Separation:
         """The name of a whole value that a run reads."""
         return self.same[value][number] if value in self.same else self._whole(value)
 
-    def _of_run(self, operator: Operator, dim: int, run: Run, reads: list[str], makes: list[str]) -> Operator:
-        """A copy that computes a run of positions."""
+    def _of_run(
+        self, operator: Operator, name: str, dim: int, run: Run, reads: list[str], makes: list[str]
+    ) -> Operator:
+        """A copy that computes a run of positions. Equal calls that read copies alike have equal copies."""
         own, size = operator.dims[dim], run[1] - run[0]
+        key = operator.signature, dim, run, *[read in self.edit.graph.values or read in self.sliced for read in reads]
         dims = list(operator.dims)
         dims[dim] = replace(own, size=size, cls=self._class_of(own.cls, run))
+        signature = None if operator.signature is None else self.alike.setdefault(key, self.first + len(self.alike))
         names = iter(reads)
         args, kwargs = replace_refs((operator.args, operator.kwargs), lambda _: Ref(next(names)))
         return replace(
             operator,
+            name=name,
             args=args,
             kwargs=kwargs,
             inputs=tuple(replace(o, value=name) for o, name in zip(operator.inputs, reads, strict=True)),
             outputs=tuple(replace(o, value=name) for o, name in zip(operator.outputs, makes, strict=True)),
             dims=tuple(dims),
             flops=operator.flops * size // own.size,
-            signature=None,
+            signature=signature,
         )
 
     def _class_of(self, cls: int, run: Run) -> int:
@@ -312,7 +324,8 @@ class Separation:
         if known is not None and known.place == place and run in known.runs:
             return known.names[known.runs.index(run)]
         if (value, place, run) not in self.slices:
-            self.slices[value, place, run] = self._slice(reader, number, self._whole(value), place, run)
+            made = self.slices[value, place, run] = self._slice(reader, number, self._whole(value), place, run)
+            self.sliced.add(made)
         return self.slices[value, place, run]
 
     def _slice(self, reader: Operator, number: int, name: str, place: Place, run: Run) -> str:
