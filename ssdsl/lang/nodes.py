@@ -223,10 +223,10 @@ class AssignStatement(Keyworded):
     keyword = "assign"
     form = "assign model to gpus"
     about = "Put operators on devices: a part goes where the axes equal its indices of the same name."
-    spelling = "assign {operators} to {devices}"
 
     operators: Expr
     devices: Expr
+    copies: "tuple[Expr, ...]" = ()
 
 
 class OrderStatement(Keyworded):

@@ -150,6 +150,10 @@ def _mesh(b: _Builder, tree: Any, name: Token, *rest: Any) -> nodes.MeshStatemen
     return nodes.MeshStatement(b(name), tuple(axis for axis in axes if axis is not None), on, span=b.span(tree))
 
 
+def _assign(b: _Builder, tree: Any, operators: Any, devices: Any, *copies: Any) -> nodes.AssignStatement:
+    return nodes.AssignStatement(b(operators), b(devices), tuple(map(b, copies)), span=b.span(tree))
+
+
 def _bucket(b: _Builder, tree: Any, word: Token, operators: Any, megabytes: Any) -> nodes.BucketStatement:
     """Raises PlanError for another word before the operators: a misspelt statement."""
     if word != nodes.BucketStatement.keyword:
@@ -202,6 +206,7 @@ def _tuple(b: _Builder, tree: Any, *children: Any) -> tuple[Any, ...]:
 RULES: dict[str, Callable[..., Any]] = {
     **{cls.__name__.removesuffix("Statement").lower(): _same(cls) for cls in NODES},
     "mesh": _mesh,
+    "assign": _assign,
     "on": _gathered(nodes.On),
     "split": _split,
     "call": _gathered(nodes.Call),

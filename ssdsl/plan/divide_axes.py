@@ -152,7 +152,8 @@ def changed_records(
     changed = ByIdentity[OpPlan, OpPlan]()
     for record in records:
         place = None if record.place is None else moved[record.place]
-        changed[record] = replace(_record(record, plan.meshes, divided), place=place)
+        copies = tuple(moved_to(_place(copy, divided)) for copy in record.copies)
+        changed[record] = replace(_record(record, plan.meshes, divided), place=place, copies=copies)
     return {name: changed[record] for name, record in plan.operators.items()}
 
 

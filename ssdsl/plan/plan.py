@@ -261,6 +261,7 @@ class OpPlan(Record):
       share their records. With `regathers`, backward gathers its gathered operands again.
     - Values that are sent to it are requested up to `ahead` values ahead of the one that it reads next.
     - `sets` are the numbers of the sets of operators in `order` statements to which it belongs.
+    - `copies` are further places that compute it, too, for their own readers.
     - `parts` are the parts of indices that it is, where the plan names parts. They are a task of their own.
     - `stays` is for repeated constants, which are otherwise computed beside each of their readers: the `assign` that
       places this one places nothing but such constants, so it stays at the place that the plan gives it.
@@ -274,6 +275,7 @@ class OpPlan(Record):
     ahead: Mark | None = None
     sets: frozenset[int] = frozenset()
     parts: tuple[PartRun, ...] = ()
+    copies: tuple[Placement, ...] = ()
     stays: bool = False
 
     @property

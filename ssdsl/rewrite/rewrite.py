@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ssdsl.plan.plan import Plan
 from ssdsl.rewrite.copy_constants import copy_constants
+from ssdsl.rewrite.copy_operators import copy_operators
 from ssdsl.rewrite.divide_dims import divide_dims
 from ssdsl.rewrite.route_rows import route_rows
 from ssdsl.rewrite.share_weights import share_weights
@@ -14,7 +15,7 @@ from ssdsl.rewrite.share_weights import share_weights
 Rule = Callable[[Plan], Plan]
 AfterRule = Callable[[str, Plan], None]
 
-REWRITES: tuple[Rule, ...] = (copy_constants, share_weights, route_rows, divide_dims)
+REWRITES: tuple[Rule, ...] = (copy_constants, copy_operators, share_weights, route_rows, divide_dims)
 
 
 def rewrite(plan: Plan, after: AfterRule | None = None) -> Plan:

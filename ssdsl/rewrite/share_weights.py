@@ -12,7 +12,7 @@ disjoint sets of devices have copies, which `SumTiedGrads` keeps equal.
 ...     x[batch] = add w[batch] v[batch]
 ...     y[batch] = add w[batch] x[batch]
 ... ''', batch=8)
->>> plan = plan_of(graph, {"pp": 2, "dp": 2}, {"batch": "dp 2"}, {"y": {"pp": 1}})
+>>> plan = plan_of(graph, {"pp": 2, "dp": 2}, {"batch": "dp 2"}, {"y": ("pp", 1)})
 >>> print(described(share_weights(plan)))
 x = add w v on gpus (batch 8 by dp)
 w_shared = clone w on gpus (batch 8 by dp)

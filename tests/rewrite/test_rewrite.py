@@ -33,7 +33,7 @@ def plan(*sizes: int) -> Plan:
 def test_a_plan_that_needs_no_other_operators_stays() -> None:
     same, seen = plan(), list[str]()
     assert rewrite(same, lambda name, found: seen.append(name)) is same
-    rules = ["copy_constants", "share_weights", "route_rows", "divide_dims"]
+    rules = ["copy_constants", "copy_operators", "share_weights", "route_rows", "divide_dims"]
     assert seen == [rule.__name__ for rule in REWRITES] == rules
 
 

@@ -146,3 +146,23 @@ def test_meshes_and_weights_share_devices(program: Callable[..., Any], tmp_path:
     plan = tmp_path / "plan.ssp"
     plan.write_text(text)
     program(plan).verify()
+
+
+COMPUTED_TWICE = """
+mesh gpus(pp = 2)
+split model by batch into m = 2
+let shared = model["wte"] | model["wpe"] | model["h.0"]
+let left = model["h.1.ln_1"] | model["h.1.attn"]
+assign shared to gpus[pp = 0], gpus[pp = 1]
+assign left to gpus[pp = 0]
+assign model - shared - left to gpus[pp = 1]
+"""
+
+
+def test_an_operator_in_two_places_is_sent_to_neither(program: Callable[..., Any], tmp_path: Path) -> None:
+    plan = tmp_path / "plan.ssp"
+    plan.write_text(COMPUTED_TWICE)
+    made = program(plan, "gpt:tiny,hidden=32,seq=16,vocab=64,dropout=0.1")
+    places = {o.operator: str(f.submesh) for f in made.compiled.program.functions for o in f.operators()}
+    assert [places[name] for name in ("layer_norm", "layer_norm_copy2")] == ["gpus[pp = 0]", "gpus[pp = 1]"]
+    made.verify()

@@ -98,6 +98,8 @@ def _simple(s: nodes.Statement) -> str:
         case nodes.MeshStatement(name, axes, on):
             behind = "" if on is None else f" {on.word.text} {', '.join(map(spell, on.devices))}"
             return f"mesh {name.text}({', '.join(map(_spelled, axes))}){behind}"
+        case nodes.AssignStatement(operators, devices, copies):
+            return f"assign {spell(operators)} to {', '.join(map(spell, (devices, *copies)))}"
         case nodes.OrderStatement(steps):
             return "order " + " -> ".join(map(spell, steps))
         case nodes.ForStatement(bindings, body, True):

@@ -137,16 +137,18 @@ class BadMesh(Traced):
 def assign(ctx: Context, s: nodes.AssignStatement) -> None:
     """Places the COMPUTE operators of a selection; the others run wherever their consumers are."""
     value = evaluate(ctx, s.operators)
-    devices = expect(ctx, s.devices, is_devices, Wanted.DEVICES)
-    placement = Placement(devices.mesh, devices.fixed, s.span)
-    place(ctx, whole_operators(ctx, value, s.operators, "assign", what=str(placement)), placement)
+    found = [expect(ctx, e, is_devices, Wanted.DEVICES) for e in (s.devices, *s.copies)]
+    placement, *copies = [Placement(devices.mesh, devices.fixed, s.span) for devices in found]
+    operators = whole_operators(ctx, value, s.operators, "assign", what=tuple(map(str, (placement, *copies))))
+    place(ctx, operators, placement, tuple(copies))
 
 
-def place(ctx: Context, operators: frozenset[str], placement: Placement) -> None:
-    """Places operators; raises PlanError if some of them are placed elsewhere already."""
+def place(ctx: Context, operators: frozenset[str], placement: Placement, copies: tuple[Placement, ...] = ()) -> None:
+    """Places operators, and copies of them in further places; raises PlanError if some of them are placed elsewhere
+    already."""
     named = ctx.model.only_compute(operators)
     for those, slice_ in _slices(ctx, named, placement):
-        _place(ctx, those, slice_)
+        _place(ctx, those, slice_, copies)
 
 
 def _slices(
@@ -166,12 +168,12 @@ def _slices(
         yield frozenset(names), replace(placement, fixed=coordinates)
 
 
-def _place(ctx: Context, named: frozenset[str], placement: Placement) -> None:
+def _place(ctx: Context, named: frozenset[str], placement: Placement, copies: tuple[Placement, ...]) -> None:
     records = ctx.facts.operators.at
     numbers, stays = ctx.model.numbers(named), named <= ctx.model.graph.repeated
     placed = [(n, record.place) for n in numbers if (record := records[n]) is not None and record.place is not None]
     taken = {n for n, _ in placed}
-    put = partial(replace, place=placement, stays=stays)
+    put = partial(replace, place=placement, copies=copies, stays=stays)
     ctx.facts.revise([n for n in numbers if n not in taken] if taken else numbers, put)
     twice = [(ctx.model.graph.operators[n], place) for n, place in placed if place != placement]
     if twice:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ssdsl.model.graph import Graph, Operand, Operator, Origin, Ref, Stage
+from ssdsl.model.graph import Graph, Operand, Operator, Origin, Ref, Stage, refs_in
 from ssdsl.model.ops.reader import given_arguments
 from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule
@@ -78,10 +78,19 @@ def _key(operator: Operator, graph: Graph, box: Box, drawn: dict[int, list[tuple
     if graph.values[_value(seed)].origin is not Origin.SEED or not 0 <= number < count:
         yield f"one of {count} keys that follow from the seed and the step", f"key {number} of {_value(seed)}"
     for other, its in drawn.setdefault(number, []):
+        if _is_copy(operator, other) and box == its:
+            return
         if not _alike(operator, other) or all(a < d and c < b for (a, b), (c, d) in zip(box, its, strict=True)):
             yield "a key of its own", f"key {number}, as `{other.name}`"
             return
     drawn[number].append((operator, box))
+
+
+def _is_copy(operator: Operator, other: Operator) -> bool:
+    """Whether two operators are one call, computed in two places."""
+    one, its = (operator.path, operator.source, operator.target), (other.path, other.source, other.target)
+    numbers = ({n: v for n, v in given_arguments(o).items() if not refs_in(v)} for o in (operator, other))
+    return one == its and next(numbers) == next(numbers)
 
 
 def _alike(operator: Operator, other: Operator) -> bool:
