@@ -8,7 +8,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from bench.foresight import alpa, flash_attention, layer_bytes, megatron, real, zero_bubble
+from bench.foresight import alpa, experts, flash_attention, layer_bytes, megatron, real, zero_bubble
 from bench.foresight.row import Row
 
 
@@ -30,6 +30,7 @@ SOURCES = {
     "layer": Published("Korthikanti et al. 2022, bytes of a layer (table 2)", layer_bytes.table_2, 0.0, 0.0),
     "alpa": Published("Alpa, figure 7", alpa.figure_7, 0.08, 0.08),
     "zero_bubble": Published("Zero Bubble, table 4", zero_bubble.table_4, 0.05, 0.05),
+    "experts": Published("Megatron-Bridge, all_to_all beside a micro-batch", experts.overlap, 0.10, 0.10),
 }
 
 

@@ -67,6 +67,12 @@ def of_task(facts: ProgramIndex, function: Function, phase: Phase) -> Iterator[T
                 yield TaskCollective(call, OfGather(number, flat))
 
 
+def of_travel(function: Function, output: int, *, gradient: bool) -> Iterator[SizedCollective]:
+    """The collectives of an output in flight, or of its gradient, which are among those of its task."""
+    conversion = function.departure(output)
+    return _of_steps(conversion.steps(gradient=gradient), ITEMSIZE.get(conversion.result.dtype, 4))
+
+
 def of_prologue(prologue: Prologue) -> Iterator[TaskCollective]:
     """The collectives that bring inputs and constants to devices, once a step."""
     for place, instr in enumerate(prologue.body):

@@ -49,6 +49,7 @@ class Body:
     words: dict[Name, str] = field(default_factory=dict)
     is_within: bool = False  # whether the last line is under `no_grad`
     started: dict[Name, str] = field(default_factory=dict)  # by result of a conversion in flight, the name of its start
+    departing: frozenset[Name] = frozenset()  # results of conversions that another function awaits
 
     def read(self, name: Name) -> str:
         """The Python name of a value; one that was not made here comes from outside."""
@@ -106,8 +107,11 @@ class Body:
     def _line(self, instr: Instr, reads: list[str], used: frozenset[Name]) -> str:
         match instr:
             case Conversion():
-                started = self.started.get(instr.result.name)
-                right = f"{started}.wait()" if started else conversion_text(instr, reads[0], self.group, reads[1:])
+                started, called = self.started.get(instr.result.name), "reshard"
+                if instr.result.name in self.departing:
+                    called = "start_reshard"
+                text = conversion_text(instr, reads[0], self.group, reads[1:], called)
+                right = f"{started}.wait()" if started else text
                 word = self.words.get(instr.result.name, self._word(instr.source))
                 return f"{self.make(instr.result.name, word)} = {right}"
             case OpPart():

@@ -35,6 +35,7 @@ def function_text(function: Function, scope: FileScope) -> str:
     body = scope.body(function, "", scope.names, scope.group)
     given = [*(i.var.name for i in function.inputs), *(p.var.name for p in function.prepared)]
     body.outside = {n: body.names.name(f"in {n}", n.value) for n in given}
+    body.departing = frozenset(o.name for o in function.outputs if o.in_flight)
     leaving = cache(function.leaving)
     ends = Lifetimes.of(function, scope.program.graph)
     sizes = [f"    n_{t.name} = {t.sizes}[{t.name}]" for t in function.time if t.sizes]

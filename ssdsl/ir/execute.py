@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from ssdsl.ir.program import Action
+from ssdsl.ir.program import Traced
 from ssdsl.record import Record
 from ssdsl.text.diagnostic import InternalError
 
@@ -48,7 +48,7 @@ class Meet(NamedTuple):
     """A step that `roles` do together, once the last of them is there; with one role, alone. The steps of one meeting
     have the same key in every role."""
 
-    action: Action
+    action: Traced
     key: Hashable
     roles: Roles
 
@@ -62,7 +62,7 @@ class Post(NamedTuple):
     `earlier_s` seconds before that ended.
     """
 
-    action: Action
+    action: Traced
     key: Hashable
     sources: Roles
     targets: Roles
@@ -74,7 +74,7 @@ class Post(NamedTuple):
 class Await(NamedTuple):
     """Blocks until an exchange has arrived at this role. `sources` are the roles that must post it."""
 
-    action: Action
+    action: Traced
     key: Hashable
     sources: Roles
 
@@ -87,7 +87,7 @@ class Steps(Record):
 
     names: tuple[str, ...]
     of_role: tuple[tuple[Step, ...], ...]
-    describe: Callable[[Action], str] = str
+    describe: Callable[[Traced], str] = str
 
 
 # -- the trace ---------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class Interval(NamedTuple, Generic[Cost]):
     """An action of a role, in seconds from the start of the step."""
 
     role: int
-    action: Action
+    action: Traced
     start: float
     end: float
     cost: Cost
@@ -118,7 +118,7 @@ class Stall(NamedTuple):
     as it would not have met this role's post."""
 
     role: int
-    action: Action
+    action: Traced
     start: float
     end: float
     last: int
@@ -164,7 +164,7 @@ def by_role(found: Sequence[OfRole], roles: int) -> list[list[OfRole]]:
 
 
 def execute(
-    steps: Steps, cost: Callable[[int, Action], Cost], contention: Sequence[float] | None = None
+    steps: Steps, cost: Callable[[int, Traced], Cost], contention: Sequence[float] | None = None
 ) -> Trace[Cost]:
     """Runs all roles to their ends; `cost` gives the cost of an action on a role. While the links of a role carry
     something for it, it computes more slowly by its share of `contention`: what takes a second alone then takes 1 plus
@@ -215,7 +215,7 @@ class _Running(NamedTuple, Generic[Cost]):
 
 
 class _Execution(Generic[Cost]):
-    def __init__(self, steps: Steps, cost: Callable[[int, Action], Cost], contention: Sequence[float]) -> None:
+    def __init__(self, steps: Steps, cost: Callable[[int, Traced], Cost], contention: Sequence[float]) -> None:
         self.steps, self.cost, self.contention = steps, cost, contention
         count = len(steps.of_role)
         self.carried: list[list[tuple[float, float]]] = [[] for _ in range(count)]  # by a role's links, from now on

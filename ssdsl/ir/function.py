@@ -189,6 +189,10 @@ class Conversion(Record):
     also: tuple[Name, ...] = ()
     again: bool = False
 
+    def steps(self, *, gradient: bool) -> tuple[Step, ...]:
+        """The steps that the value takes, or its gradient."""
+        return self.backward if gradient else self.forward
+
 
 class Write(Record):
     """Writes a value to a buffer, in the buffer's layout; only to the running part that `slices`, steps in time, give.
@@ -309,7 +313,8 @@ class FunctionInput(Record):
     """A value of another function. `time` are its producer's indices in time: along those of `merges` its parts are
     merged into one; along the others the reader reads the part at its own coordinate. `slot` is where this device keeps
     the parts. `gradient`: whether a gradient flows back. `message` is the number of the transfer that brings the value
-    from other devices.
+    from other devices. A value `in_flight` has been sent by its producer, and is awaited before the task begins; then
+    its gradient starts to travel when the backward of this task has ended.
 
     A function may be its own producer: each part then reads what the parts before it have left. A part that later parts
     read gets the sum of their gradients.
@@ -322,6 +327,7 @@ class FunctionInput(Record):
     merges: tuple[Merge, ...]
     gradient: bool
     message: int | None = None
+    in_flight: bool = False
 
 
 class Prepared(Record):
@@ -340,13 +346,15 @@ class Parameter(Record):
 class FunctionOutput(Record):
     """A value that leaves the function; its gradient comes back to the same slot. `read` is false for a loss that only
     the report reads. `wgrad_only`: a backward in halves uses its gradient only in the second half, as it leads to
-    weights only."""
+    weights only. A value `in_flight` is the result of a conversion that has started when the task ends, and that its
+    one reader awaits, while other tasks run; its gradient is awaited before the backward of this task begins."""
 
     name: Name
     slot: str
     gradient: bool
     read: bool = True
     wgrad_only: bool = False
+    in_flight: bool = False
 
 
 class Backward(Enum):
@@ -446,6 +454,17 @@ class Function(Record, dict=True):
                 for name in dict.fromkeys(reads_of(instr)):
                     readers.setdefault(name, []).append(place)
         return Uses(makers, readers, frozenset(o.name for o in self.outputs))
+
+    @cached_property
+    def departing(self) -> dict[InstrPlace, int]:
+        """The places of the conversions that are in flight when a task ends, each with the number of its output."""
+        return {self.uses.makers[o.name]: number for number, o in enumerate(self.outputs) if o.in_flight}
+
+    def departure(self, output: int) -> Conversion:
+        """The conversion of an output that is in flight when a task ends."""
+        instr = self.at(self.uses.makers[self.outputs[output].name])
+        assert isinstance(instr, Conversion)
+        return instr
 
     def leaving(self) -> list[frozenset[Name]]:
         """For each section, the values that it computes for other sections or for the function's results."""

@@ -109,6 +109,19 @@ FlatAction = ScatterGrads | StartReduce | WaitReduce | GatherParam
 Action = Compute | Start | Wait | Free | Update | FlatAction
 
 
+class Travel(NamedTuple):
+    """The way of an output in flight, or of its gradient, between two tasks. It is no action of a role: the task that
+    computes it starts it at its end, and the task that reads it awaits it before it begins."""
+
+    function: int
+    output: int
+    at: At
+    gradient: bool
+
+
+Traced = Action | Travel  # what a role's time goes to
+
+
 # -- the program -------------------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from ssdsl.ir.function import Function
 from ssdsl.ir.param import CompletionStep, FlatParam, SumTiedGrads
 from ssdsl.ir.program import (
     Action,
+    At,
     Compute,
     Free,
     GatherParam,
@@ -20,6 +21,8 @@ from ssdsl.ir.program import (
     ScatterGrads,
     Start,
     StartReduce,
+    Traced,
+    Travel,
     Update,
     Wait,
     WaitReduce,
@@ -74,7 +77,9 @@ class _Translation:
             match action:
                 case Compute():
                     task = action
+                    yield from (Await(t, t, self._members(t)) for t in self._awaited(action) if self.overlaps)
                     yield Meet(action, action, self._meeting(action) or (r,))
+                    yield from map(self._starting, self._started(action))
                 case Start():
                     sources, targets = self._ends(action)
                     yield Post(action, action[:3], sources, targets, None, self.blocks)
@@ -114,6 +119,49 @@ class _Translation:
             self._together[key] = roles if len(roles) > 1 and self.meets(task) else ()
         return self._together[key]
 
+    # -- outputs in flight -------------------------------------------------------------------------------------------
+
+    def _awaited(self, task: Compute) -> Iterator[Travel]:
+        """Yields what a task awaits before it begins: values in flight, or the gradients of those that it has left."""
+        if task.phase is Phase.FORWARD:
+            yield from self._arriving(task, gradient=False)
+        elif task.phase.of_inputs:
+            yield from self._departing(task, gradient=True)
+
+    def _started(self, task: Compute) -> Iterator[Travel]:
+        """Yields what starts to travel when a task has ended."""
+        if task.phase is Phase.FORWARD:
+            yield from self._departing(task, gradient=False)
+        elif task.phase.of_inputs:
+            yield from self._arriving(task, gradient=True)
+
+    def _departing(self, task: Compute, *, gradient: bool) -> Iterator[Travel]:
+        for output in self.functions[task.function].departing.values():
+            yield from self._travel(task.function, output, task.at, gradient)
+
+    def _arriving(self, task: Compute, *, gradient: bool) -> Iterator[Travel]:
+        for given in (i for i in self.functions[task.function].inputs if i.in_flight):
+            slots = [o.slot for o in self.functions[given.producer].outputs]
+            yield from self._travel(given.producer, slots.index(given.slot), task.at, gradient)
+
+    def _travel(self, function: int, output: int, at: At, gradient: bool) -> Iterator[Travel]:
+        """Yields the way of an output, or of its gradient, if anything travels."""
+        if any(map(travels, self.functions[function].departure(output).steps(gradient=gradient))):
+            yield Travel(function, output, at, gradient)
+
+    def _members(self, travel: Travel) -> Roles:
+        return self.members[self.functions[travel.function].submesh]
+
+    def _starting(self, travel: Travel) -> Step:
+        """The start of an output's way: a post, which travels while tasks go on, one after another along the same
+        axes."""
+        function, members = self.functions[travel.function], self._members(travel)
+        if not self.overlaps:
+            return Meet(travel, travel, members)
+        steps = function.departure(travel.output).steps(gradient=travel.gradient)
+        axes = next(step.axes for step in steps if travels(step))
+        return Post(travel, travel, members, members, (function.submesh, axes))
+
     def _ends(self, action: Start | Wait) -> tuple[Roles, Roles]:
         return self.members.ends(self.messages[action.message], action.gradient)
 
@@ -142,7 +190,7 @@ class _Translation:
         else:
             yield Meet(action, action, members if is_reduced(completion.awaited) else (r,))
 
-    def describe(self, action: Action) -> str:
+    def describe(self, action: Traced) -> str:
         """An action as the views show it: `block0.fwd[m = 2]`, `message 3 of block1[m = 0]`."""
         match action:
             case Compute():
@@ -152,6 +200,10 @@ class _Translation:
                 message = self.messages[action.message]
                 function = self.functions[functions_of(message, action.gradient)[0]]
                 what, phase = f"message {action.message} of ", ".bwd" if action.gradient else ".fwd"
+            case Travel():
+                function = self.functions[action.function]
+                name = function.outputs[action.output].name
+                what, phase = f"{name} in flight from ", ".bwd" if action.gradient else ".fwd"
             case _:
                 return str(action)
         at = zip(function.time, action.at, strict=False)

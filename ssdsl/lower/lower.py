@@ -36,6 +36,7 @@ from ssdsl.lower.stages import Formed, Held, Next, Planned, Scheduled
 from ssdsl.lower.tasks.assign_lanes import assign_lanes
 from ssdsl.lower.tasks.place_events import place_events
 from ssdsl.lower.tasks.schedule_tasks import schedule_tasks
+from ssdsl.lower.tasks.start_across_tasks import start_across_tasks
 from ssdsl.plan.plan import HALVES, ClockOrder, Plan
 from ssdsl.record import Record, replace
 from ssdsl.rewrite.rewrite import rewrite
@@ -71,6 +72,7 @@ PASSES: tuple[Pass, ...] = (
     prefetch_weights,
     # the order in which each role runs them
     schedule_tasks,
+    start_across_tasks,
     assign_lanes,
     place_events,
 )

@@ -243,10 +243,15 @@ class _Routing:
         numbers: Numbers,
         *arguments: int,
     ) -> None:
-        """Inserts an operator on rows next to another one, with the plan's record of that: it runs on the same
-        devices."""
+        """Inserts an operator on rows next to another one, with the plan's record of that: it runs on the same devices.
+        It is ordered with what makes or reads the rows in their places."""
         called, args = f"ssdsl::{kind}", (TARGETS[kind], *(Ref(o.value) for o in inputs), *arguments)
         form = name, kind, called, beside.path, beside.source, Stage.COMPUTE, args, ()
         operator = Operator(*form, inputs, (result,), tuple(dims), ROWS[called])
-        record = replace(self.edit.of(beside.name), indices=indices, whole=())
+        record, graph = self.edit.of(beside.name), self.edit.graph
+        maker, readers = graph.makers.get(inputs[0].value), graph.readers.get(result.value, ())
+        in_place = [o for o in readers if o.name not in self.region.operators] if kind == "combine" else [maker]
+        near = [self.edit.of(o.name) for o in in_place if o is not None]
+        sets = next((r.sets for r in near if r.place == record.place), record.sets)
+        record = replace(record, indices=indices, whole=(), sets=sets)
         self.edit.insert(operator, record, numbers, beside=beside.name, before=kind != "combine")

@@ -5,9 +5,9 @@ from functools import cache
 from itertools import groupby
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.ir.comm import Message, Transfer, functions_of
+from ssdsl.ir.comm import Transfer, functions_of
 from ssdsl.ir.execute import ActionPart
-from ssdsl.ir.program import Action, At, BeginReduce, Compute, Program, Start, Wait
+from ssdsl.ir.program import At, BeginReduce, Compute, Program, Start, Traced, Travel, Wait
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
@@ -104,6 +104,11 @@ def _event(program: Program, statements: "Statements", row: int, x: Interval, ep
             )
         case Start() as start:
             return _message_event(program, statements, row, x, start)
+        case Travel() as travel:
+            what, time = _carries(program, travel)
+            size = sum(s.size_bytes for s in x.cost.sent)
+            at = at_indices(time, travel.at)
+            return Event(row, Stream.TRANSFER, EventKind.TRANSFER, x.start, x.end, what, at, 0.0, size)
         case BeginReduce() if x.part is ActionPart.RECEIVED and x.start < min(x.end, epilogue.start):
             size = sum(s.size_bytes for s in x.cost.sent)
             return Event(row, Stream.TRANSFER, EventKind.REDUCE, x.start, x.end, "gradients", (), x.cost.time_s, size)
@@ -113,7 +118,7 @@ def _event(program: Program, statements: "Statements", row: int, x: Interval, ep
 
 def _message_event(program: Program, statements: "Statements", row: int, x: Interval, start: Start) -> Event:
     message = program.messages[start.message]
-    what, time = _carries(message, start.gradient)
+    what, time = _carries(program, start)
     source, target = message.ends(start.gradient)
     sender, _ = functions_of(message, start.gradient)
     phase = Phase.BACKWARD if start.gradient else Phase.FORWARD
@@ -131,28 +136,34 @@ def _message_event(program: Program, statements: "Statements", row: int, x: Inte
     )
 
 
-def _carries(message: Message, gradient: bool) -> tuple[str, tuple[TimeIndex, ...]]:
-    """The words for what a message carries, and its indices in time."""
-    what, time = (message.value, message.time) if isinstance(message, Transfer) else ("signal", ())
-    return f"gradient of {what}" if gradient else what, time
+def _carries(program: Program, action: Start | Wait | Travel) -> tuple[str, tuple[TimeIndex, ...]]:
+    """The words for what a message, or an output in flight, carries, and its indices in time."""
+    what, time = "signal", tuple[TimeIndex, ...]()
+    if isinstance(action, Travel):
+        function = program.functions[action.function]
+        what, time = function.outputs[action.output].name.value, function.time
+    elif isinstance(message := program.messages[action.message], Transfer):
+        what, time = message.value, message.time
+    return f"gradient of {what}" if action.gradient else what, time
 
 
 def _awaited(program: Program, exposure: Exposure, row: int) -> Iterator[Event]:
-    """The events of a row that waits for messages, one for each. What tasks and the epilogue wait for is in theirs."""
-    waits = [x for x in exposure.exposed if x.part is ExposedPart.MESSAGES]
+    """The events of a row that waits for messages and outputs in flight, one for each. What tasks and the epilogue wait
+    for is in theirs."""
+    waits = [x for x in exposure.exposed if isinstance(x.action, Start | Wait | Travel)]
     for action, found in groupby(waits, lambda x: x.action):
-        assert isinstance(action, Start | Wait)
+        assert isinstance(action, Start | Wait | Travel)
         times = [*found]
         start, end = times[0].start, times[-1].end
-        what, time = _carries(program.messages[action.message], action.gradient)
+        what, time = _carries(program, action)
         yield Event(row, Stream.COMPUTE, EventKind.EXPOSED, start, end, what, at_indices(time, action.at), end - start)
 
 
 def _summed(exposure: Exposure, row: int) -> Iterator[ExposedWait]:
     """What a row waits for, each message and function once, with its seconds in the step."""
-    found: dict[tuple[Action, Why], float] = {}
+    found: dict[tuple[Traced, Why], float] = {}
     for x in exposure.exposed:
-        action = x.action._replace(at=()) if isinstance(x.action, Compute | Start | Wait) else x.action
+        action = x.action._replace(at=()) if isinstance(x.action, Compute | Start | Wait | Travel) else x.action
         found[action, x.why] = found.get((action, x.why), 0.0) + x.time_s
     for (action, why), time_s in found.items():
         yield ExposedWait(row, action, why, time_s)

@@ -1,6 +1,7 @@
 """Finds the communication that is exposed: for which a device waits, with nothing else to run.
 
-A device computes, is exposed, or is idle. It is exposed in collectives that a task waits for, while a message that it
+A device computes, is exposed, or is idle. It is exposed in collectives that a task waits for, within it or before it
+begins, while a message that it
 waits for is ready to leave or on its way, while gradients are reduced beside no task, and while updated weights are
 gathered. It is idle where another device has not come so far: to a collective, or to the sending of a message. That
 device may itself be exposed; `stalls.py` follows such chains.
@@ -20,7 +21,6 @@ from typing import NamedTuple
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.execute import ActionPart, Stall, by_role
 from ssdsl.ir.program import (
-    Action,
     BeginReduce,
     Compute,
     GatherParam,
@@ -28,6 +28,8 @@ from ssdsl.ir.program import (
     Program,
     ScatterGrads,
     Start,
+    Traced,
+    Travel,
     Update,
     Wait,
     WaitReduce,
@@ -51,10 +53,13 @@ class CarriedTime(NamedTuple):
 class ExposedPart(StrEnum):
     """The kinds of communication for which a device waits."""
 
-    COLLECTIVES = "collectives"  # of a task
+    COLLECTIVES = "collectives"  # of a task, or in flight between two
     MESSAGES = "messages"
     GRADIENTS = "gradients"  # reductions outside of tasks
     WEIGHTS = "weights"  # gathered after the update
+
+
+AWAITED = {Wait: ExposedPart.MESSAGES, Travel: ExposedPart.COLLECTIVES}
 
 
 class Why(StrEnum):
@@ -73,7 +78,7 @@ class ExposedTime(Record):
 
     start: float
     end: float
-    action: Action
+    action: Traced
     part: ExposedPart
     why: Why
 
@@ -139,6 +144,8 @@ def _of_intervals(intervals: Iterable[Interval], cluster: Cluster) -> Iterator[E
                 yield ExposedTime(x.start, end, x.action, ExposedPart.GRADIENTS, Why.HERE)
             case GatherParam():
                 yield ExposedTime(x.start, x.end, x.action, ExposedPart.WEIGHTS, Why.HERE)
+            case Travel():
+                yield ExposedTime(x.start, x.end, x.action, ExposedPart.COLLECTIVES, Why.CLUSTER)
             case action if isinstance(action, REDUCING):
                 yield ExposedTime(x.start, x.end, action, ExposedPart.GRADIENTS, _of_reduction(action, cluster))
 
@@ -148,7 +155,7 @@ def _waits_s(x: Interval) -> float:
     return x.cost.communication_s if x.cost.compute_s else x.end - x.start
 
 
-def _of_reduction(action: Action, cluster: Cluster) -> Why:
+def _of_reduction(action: Traced, cluster: Cluster) -> Why:
     """The reason why a reduction hides behind no task: on this cluster none does, or the program waits for it."""
     is_late = isinstance(action, BeginReduce) and not cluster.overlaps_collectives
     return Why.CLUSTER if is_late else Why.HERE
@@ -161,8 +168,8 @@ def _of_stall(stall: Stall) -> Iterator[ExposedTime]:
     match stall.action:
         case Start():  # a sender that waits until its message has left
             yield ExposedTime(start, stall.end, stall.action, ExposedPart.MESSAGES, Why.CLUSTER)
-        case Wait() | ScatterGrads() | WaitReduce() as action:
-            part = ExposedPart.MESSAGES if isinstance(action, Wait) else ExposedPart.GRADIENTS
+        case Wait() | Travel() | ScatterGrads() | WaitReduce() as action:
+            part = AWAITED.get(type(action), ExposedPart.GRADIENTS)
             late = max(0.0, stall.left - stall.came)
             leaves = min(stall.end, start + late)
             by_buffer = stall.left - stall.asked < ROUNDING

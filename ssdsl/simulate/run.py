@@ -14,7 +14,6 @@ from itertools import accumulate
 from ssdsl.ir import execute
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import (
-    Action,
     Compute,
     GatherParam,
     Members,
@@ -22,6 +21,8 @@ from ssdsl.ir.program import (
     ScatterGrads,
     Start,
     StartReduce,
+    Traced,
+    Travel,
     Update,
     WaitReduce,
 )
@@ -71,18 +72,20 @@ def run(
     return execute.execute(steps, cost, contention)
 
 
-def _cached(program: Program, costs: Costs) -> Callable[[int, Action], Cost]:
+def _cached(program: Program, costs: Costs) -> Callable[[int, Traced], Cost]:
     """A cached function for the cost of an action on a role: all tasks of a function in a phase cost the same, and so
     do all parts of a message in a direction."""
     found: dict[Hashable, Cost] = {}
 
-    def cost(r: int, action: Action) -> Cost:
+    def cost(r: int, action: Traced) -> Cost:
         key: Hashable
         match action:
             case Compute():
                 key = r, action.function, action.phase
             case Start():
                 key = action.message, action.gradient
+            case Travel():
+                key = r, *action._replace(at=())
             case _:
                 key = r, action
         if (known := found.get(key)) is None:

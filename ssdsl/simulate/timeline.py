@@ -5,7 +5,7 @@ All views of time (the terminal's chart, Chrome's trace, the HTML page) are draw
 
 from enum import StrEnum
 
-from ssdsl.ir.program import Action
+from ssdsl.ir.program import Traced
 from ssdsl.record import Record
 from ssdsl.simulate.exposed import Why
 
@@ -91,7 +91,7 @@ class ExposedWait(Record):
     why it is not hidden. Of a task or a message, all coordinates are one, and the action has none."""
 
     row: int
-    action: Action
+    action: Traced
     why: Why
     time_s: float
 

@@ -46,6 +46,13 @@ mesh gpus(dp = 2)
 split model by batch into dp
 assign model to gpus
 """
+IN_TURN = """\
+mesh gpus(tp = 2)
+split model by batch into half = 2
+split model by ffn into tp
+assign model to gpus
+order model["layers.0"].fwd[half = 0] -> model["layers.0"].fwd[half = 1] -> model["layers.1"].fwd[half = 0]
+"""
 PLANS = {
     "form_functions": STAGES,
     "place_params": ZERO,
@@ -57,6 +64,7 @@ PLANS = {
     "prefetch_weights": ZERO,
     "drop_results": RECOMPUTED,
     "schedule_tasks": STAGES,
+    "start_across_tasks": IN_TURN,
     "place_events": STAGES,
 }
 CHANGED = re.compile(r"^ {8}([-+] .*)$", re.MULTILINE)

@@ -27,7 +27,7 @@ def some_graph(seed: int) -> Any:
         for b in draw.sample(names[k + 1 :], min(draw.randint(0, 2), len(nodes) - k - 1)):
             nodes[a].after.append(b)
             nodes[b].before += 1
-    return SimpleNamespace(nodes=nodes, roles=range(roles))
+    return SimpleNamespace(arrives={}, nodes=nodes, roles=range(roles))
 
 
 def looked_through(graph: Any) -> list[int]:
@@ -71,5 +71,5 @@ def test_tasks_that_wait_for_one_role_are_not_looked_at_again_and_again(monkeypa
 
     monkeypatch.setattr(heapq, "heappop", counted)
     nodes = [TaskNode(Compute(0, (k,), FORWARD), (0,), 3) for k in range(2000)]
-    assert _place(SimpleNamespace(nodes=nodes, roles=range(1))) == [*range(2000)]  # type: ignore[arg-type]
+    assert _place(SimpleNamespace(arrives={}, nodes=nodes, roles=range(1))) == [*range(2000)]  # type: ignore[arg-type]
     assert popped < 5 * len(nodes)

@@ -69,6 +69,7 @@ PROGRAMS: tuple[tuple[str, dict[str, int]], ...] = (
     ("across", {}),
     ("two_axes", {}),
     ("ulysses", {}),
+    ("half_batch", {}),
 )
 # which have all kinds of mutants that any of these has, with OTHERS[::3]
 QUICK = [case for case in PROGRAMS if case[0] in ("megatron", "interlaced_loss", "halves_everywhere")]

@@ -5,16 +5,21 @@ import pytest
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Overlap
 from ssdsl.cluster.link import Link
+from ssdsl.compile import compile_plan
+from ssdsl.lang.shipped import plan_path
+from ssdsl.lower import lower
+from ssdsl.lower.tasks.start_across_tasks import start_across_tasks
 from ssdsl.record import replace
 from ssdsl.simulate.exposed import ExposedPart
 from ssdsl.simulate.report import DeviceReport, Report
 from ssdsl.simulate.timeline import EventKind, Stream
-from tests.simulate.steps import cluster_of, compiled, step
+from tests.simulate.steps import cluster_of, compiled, graph_of, step
 
 SMALL = "gpt:tiny,layers=4,batch=16"
 PLANS: dict[str, dict[str, int]] = {
     "data_parallel": {"D": 4},
     "tensor_parallel": {"T": 2},
+    "half_batch": {"T": 2},
     "zero": {"D": 4, "Z": 2, "M": 2},
     "megatron": {"S": 2, "T": 2, "D": 2, "M": 4},
     "pipeline": {"S": 4, "M": 8},
@@ -107,3 +112,23 @@ def test_what_a_product_hides_is_communication() -> None:
     shown, hidden = (simulated("tensor_parallel", slow(1.0, products=p)).devices[0] for p in (False, True))
     assert shown.exposed_s == pytest.approx(shown.communication_s) == pytest.approx(hidden.communication_s)
     assert hidden.exposed_s < shown.exposed_s
+
+
+def test_sums_are_hidden_behind_the_other_half_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step is shorter by what is not exposed, but for what contention makes the computing slower; devices keep the
+    values in both layouts meanwhile."""
+    large = "gpt:tiny,layers=4,hidden=1024,heads=8,seq=512,batch=8"
+    cluster = cluster_of("v100x32")
+    hidden = step(compiled("half_batch", large, T=2), cluster=cluster)
+    adds_up(hidden)
+    passes = tuple(p for p in lower.PASSES if p is not start_across_tasks)
+    monkeypatch.setattr(lower, "PASSES", passes)
+    found = compile_plan(plan_path("half_batch"), graph_of(large), {"T": 2})
+    awaited = step(found, cluster=cluster)
+    assert hidden.exposed_s < 0.5 * awaited.exposed_s
+    assert hidden.step_s < awaited.step_s
+    assert hidden.peak_bytes >= awaited.peak_bytes
+    sent = [sum(traffic.size_bytes for traffic in report.traffic) for report in (hidden, awaited)]
+    assert sent[0] == sent[1]
+    waits = [event for event in hidden.timeline.events if event.kind is EventKind.TRANSFER]
+    assert {event.stream for event in waits} == {Stream.TRANSFER}

@@ -42,6 +42,7 @@ PLANS: dict[str, tuple[str, dict[str, int]]] = {  # all examples, and the plans 
     "data_parallel": ("swin", {}),
     "eager": (LONGER, {"S": 4, "M": 4}),
     "experts": (MIXTURE, {}),
+    "half_batch": ("gpt", {}),
     "halves": ("swin", {"M": 2}),
     "halves_everywhere": ("gpt", {"T": 1, "D": 2, "Z": 2}),
     "heads_and_ffn": ("einsums.py:einsums", {}),

@@ -84,6 +84,29 @@ def test_mixtures(name: str, plan: str) -> None:
     assert outcome.kind == "equal", outcome.text
 
 
+IN_TURN = """
+mesh gpus(ep = 2)
+let experts = model["model.layers.*.mlp.experts"]
+let products = experts.routed_mm | experts.transpose | experts.split | experts.silu
+split model by batch into m = 2
+split experts by experts into ep
+split model - experts by batch into ep
+{more}
+assign model to gpus
+order products.fwd -> products.bwd
+"""
+
+
+@pytest.mark.parametrize("more", ["", "recompute products", "split model.weights by row into ep"])
+def test_rows_travel_beside_another_micro_batch(more: str) -> None:
+    model, graph = captured(MODELS["mixtral"])
+    text = IN_TURN.format(more=more)
+    in_flight = [o for f in program_of_text(text, graph).functions for o in f.outputs if o.in_flight and o.gradient]
+    assert len(in_flight) == 4  # to the experts of each layer, and back
+    outcome = try_plan(model, graph, text, Training(2, lr=0.05))
+    assert outcome.kind == "equal", outcome.text
+
+
 @pytest.mark.parametrize("name", ["gshard", "mixtral"])
 def test_state_of_experts(name: str) -> None:
     outcome = tried(name, "over_data_with_tp", "adamw")

@@ -193,14 +193,15 @@ def _sum(offsets: Iterable[Offset]) -> str:
 
 
 def _input(given: FunctionInput, names: tuple[str, ...]) -> str:
-    merges = "".join(f", {steps_text((m,))}" for m in given.merges)
-    return f'slot "{given.slot}" of {names[given.producer]}{time_text(given.time)}{merges}'
+    marks = "".join(f", {steps_text((m,))}" for m in given.merges) + (", in flight" if given.in_flight else "")
+    return f'slot "{given.slot}" of {names[given.producer]}{time_text(given.time)}{marks}'
 
 
 def _output(output: FunctionOutput, is_loss: bool) -> str:
     marks = "" if output.gradient else " no gradient"
     marks += " gradient by wgrad" if output.wgrad_only else ""
     marks += "" if output.read else " for the report"
+    marks += " in flight" if output.in_flight else ""
     return f'{"loss" if is_loss else "return"} %{output.name} in slot "{output.slot}"{marks}'
 
 

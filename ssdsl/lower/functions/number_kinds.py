@@ -11,7 +11,7 @@ simulator uses their kind.
 
 from collections.abc import Hashable
 
-from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Write, reads_of, results_of
+from ssdsl.ir.function import Conversion, Function, FunctionInput, Instr, OpPart, Write, reads_of, results_of
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.stages import Formed
 from ssdsl.record import replace
@@ -58,14 +58,15 @@ class _Numbering:
 
     def _ends(self, function: Function, numbers: Locals) -> tuple[Hashable, ...]:
         """A key for the inputs, prepared values, parameters and outputs of a function."""
+
+        def comes(i: FunctionInput) -> Hashable:
+            return i.time, i.merges, i.gradient, i.message is None, i.in_flight
+
         return (
-            tuple(
-                (numbers.get(i.var.name), self._about(i.var), i.time, i.merges, i.gradient, i.message is None)
-                for i in function.inputs
-            ),
+            tuple((numbers.get(i.var.name), self._about(i.var), comes(i)) for i in function.inputs),
             tuple((numbers.get(p.var.name), self._about(p.var)) for p in function.prepared),
             tuple((numbers.get(p.var.name), self._about(p.var)) for p in function.parameters),
-            tuple((numbers.get(o.name), o.gradient, o.read, o.wgrad_only) for o in function.outputs),
+            tuple((numbers.get(o.name), o.gradient, o.read, o.wgrad_only, o.in_flight) for o in function.outputs),
         )
 
     def _gathered(self, number: int, inside: Locals) -> Hashable:

@@ -14,6 +14,7 @@ from ssdsl.ir.parts import coordinates, parts_read
 from ssdsl.ir.program import Compute, Members, Role
 from ssdsl.lower.conversions.transfer import plan_move
 from ssdsl.lower.stages import Carry, Formed, Task
+from ssdsl.lower.tasks.start_across_tasks import travelling
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.plan.plan import ClockOrder, Order, Phase, Plan, TaskSet
 from ssdsl.text.source import Span
@@ -35,7 +36,9 @@ class TaskNode:
 
 class TaskGraph:
     """All tasks, with an edge from each task to those that must come later. `spans` are the statements behind edges;
-    `stated` are those, as lines of the plan itself, that decide a task's position."""
+    `stated` are those, as lines of the plan itself, that decide a task's position. `arrives` is the time for which a
+    value travels along an edge between tasks of the same devices, where it may: nominally as long as the longer of the
+    two, so that a task of another part comes between them."""
 
     def __init__(self, lowering: Formed, roles: list[Role]) -> None:
         self.plan, self.functions, self.roles = lowering.plan, lowering.functions, roles
@@ -43,6 +46,7 @@ class TaskGraph:
         self.nodes: list[TaskNode] = []
         self.spans: dict[tuple[int, int], Span] = {}
         self.stated: dict[Compute, dict[Span, None]] = {}
+        self.arrives: dict[tuple[int, int], int] = {}
         self.members = Members(roles)
         self._operators = lowering.graph.by_name
         self._first: dict[tuple[int, Phase], int] = {}  # a function's first node in a phase; the others follow
@@ -58,6 +62,7 @@ class TaskGraph:
         for message in self.messages:
             assert isinstance(message, Transfer)
             self._carries(message)
+        self._travelling = travelling(lowering)
         self._data_flow()
         self._statistics(lowering.graph)
 
@@ -165,6 +170,13 @@ class TaskGraph:
             self._chain(made + x, None if there is None else there[x], read + y)
             if given.gradient:
                 self._chain(given_back + y, None if back is None else back[x], taken + x)
+                if (producer.number, consumer.number, True) in self._travelling:
+                    self._arrive(given_back + y, taken + x)
+            if (producer.number, consumer.number, False) in self._travelling:
+                self._arrive(made + x, read + y)
+
+    def _arrive(self, first: int, last: int) -> None:
+        self.arrives[first, last] = max(self.nodes[first].time, self.nodes[last].time)
 
     def _chain(self, first: int, between: int | None, last: int) -> None:
         if between is None:

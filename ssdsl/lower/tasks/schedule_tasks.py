@@ -1,7 +1,8 @@
 """Orders the tasks of each role: by the plan, and deterministically where it leaves the order open.
 
 The tasks are placed one by one at the earliest time at which their inputs and devices are ready (list scheduling with
-nominal times: a forward costs its operations, a backward twice that). Then the messages get their places among them
+nominal times: a forward costs its operations, a backward twice that; a value that may be in flight between two tasks
+of the same devices travels as long as the longer of them takes). Then the messages get their places among them
 (`place_messages.py`). The result is one global order, and each role runs its part of it: that is why no two roles can
 wait for each other.
 """
@@ -72,8 +73,9 @@ def _place(graph: TaskGraph) -> list[int]:
             for r in node.roles:
                 free[r] = end
         for after in node.after:
-            if ready[after] < end:
-                ready[after] = end
+            arrives = end + graph.arrives[k, after] if (k, after) in graph.arrives else end
+            if ready[after] < arrives:
+                ready[after] = arrives
             left[after] -= 1
             if not left[after]:
                 agenda.add(ready[after], after, nodes[after])

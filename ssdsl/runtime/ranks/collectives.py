@@ -242,7 +242,7 @@ def _moved(x: torch.Tensor, steps: Sequence[ReshardStep], world: World, site: Pl
 
 
 @dataclass(eq=False)
-class _Journey:
+class Journey:
     """Steps that a tensor and later its gradient take, and which of them are in flight."""
 
     backward: Sequence[ReshardStep]
@@ -262,6 +262,11 @@ class _Journey:
         rest = steps[count:]
         self.arriving = InFlight(begun, lambda: _moved(begun.result(), rest, self.world, self.site))
 
+    def start_back(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Starts the way of the gradient; the gradient of the ticket, which awaits it."""
+        self.start(gradient, self.backward)
+        return gradient.new_empty(0)
+
     def wait(self) -> torch.Tensor:
         """Blocks until the steps are done; the tensor in the new layout."""
         arriving, self.arriving = self.arriving, None
@@ -271,9 +276,10 @@ class _Journey:
 
 class StartedReshard(NamedTuple):
     """A tensor on its way to another layout. `ticket`, a tensor without elements, leads autograd from the wait to the
-    start; None if there is no gradient."""
+    start; None if there is no gradient. If another task awaits it, autograd leads to the ticket alone: its gradient has
+    no elements either, and that of the tensor starts its way by `journey.start_back`."""
 
-    journey: _Journey
+    journey: Journey
     ticket: torch.Tensor | None
 
     def wait(self) -> torch.Tensor:
@@ -289,7 +295,7 @@ def start_reshard(
 ) -> StartedReshard:
     """Starts to change the layout of a tensor, as `reshard` does. Until the `wait` nobody may change the tensor."""
     world = here()
-    journey = _Journey(backward, world, caller(world.layer))
+    journey = Journey(backward, world, caller(world.layer))
     if x.requires_grad and torch.is_grad_enabled():
         return StartedReshard(journey, _Start.apply(x, forward, journey))  # type: ignore[no-untyped-call]
     journey.start(x, forward)
@@ -298,7 +304,7 @@ def start_reshard(
 
 class _Start(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, forward: Sequence[ReshardStep], journey: _Journey) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, forward: Sequence[ReshardStep], journey: Journey) -> torch.Tensor:
         ctx.journey = journey
         journey.start(x.detach(), forward)
         return x.new_empty(0)
@@ -310,15 +316,14 @@ class _Start(torch.autograd.Function):
 
 class _Await(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, ticket: torch.Tensor, journey: _Journey) -> torch.Tensor:
+    def forward(ctx: Any, ticket: torch.Tensor, journey: Journey) -> torch.Tensor:
         ctx.journey = journey
         return journey.wait()
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
         (gradient,) = gradients
-        ctx.journey.start(gradient, ctx.journey.backward)
-        return gradient.new_empty(0), None
+        return ctx.journey.start_back(gradient), None
 
 
 # -- rows that are sorted by their experts -----------------------------------------------------------------------------

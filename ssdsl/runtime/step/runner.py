@@ -11,6 +11,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from ..profile.operator_clock import TimedPlace
 from ..profile.recorder import Recorder
+from ..ranks.collectives import Journey, StartedReshard
 from ..ranks.transfers import Message, Mover, SentSignal
 from ..ranks.world import World
 from .flat_params import FlatWeights
@@ -22,11 +23,13 @@ from .weights import Weights
 
 Key = tuple[str, At]
 Given = torch.Tensor | tuple[torch.Tensor, ...]  # what a block gets for an input
+Left = torch.Tensor | StartedReshard  # what it leaves
 
 
 @dataclass(frozen=True)
 class Output:
-    """A value for other blocks, in the form that they `read`; its gradient comes back under the same slot."""
+    """A value for other blocks, in the form that they `read`; its gradient comes back under the same slot. It may be in
+    flight when the block ends: the block that reads it awaits it."""
 
     slot: str
     gradient: bool = True
@@ -42,7 +45,7 @@ class Block:
     each of its modules gathers (ZeRO-3), `gathers_again` those that backward does, in order, so that some start ahead.
     """
 
-    run: Callable[..., tuple[torch.Tensor, ...]]
+    run: Callable[..., tuple[Left, ...]]
     number: int
     time: dict[str, int]
     inputs: tuple[Input, ...]
@@ -55,7 +58,7 @@ class Block:
     gathers_again: tuple[tuple[int, ...], ...] = ()
 
 
-def block(*form: Any, **options: Any) -> Callable[[Callable[..., tuple[torch.Tensor, ...]]], Block]:
+def block(*form: Any, **options: Any) -> Callable[[Callable[..., tuple[Left, ...]]], Block]:
     """A decorator that makes a function a block with these fields."""
     return lambda run: Block(run, *form, **options)
 
@@ -68,6 +71,8 @@ class Runner:
         self.mover = Mover(device, world)
         self.prepared: dict[str, torch.Tensor] = {}
         self.values: dict[Key, torch.Tensor] = {}
+        self.arriving: dict[Key, Journey] = {}  # values in flight, until a block reads them
+        self.returning: dict[Key, Journey] = {}  # the ways back of their gradients, until the block ends that read them
         self.gradients = GradientAccumulator()
         self.saved: dict[tuple[int, At], tuple[list[Given], list[GradientEdge | None]]] = {}
         self.halves: dict[tuple[int, At], Waiting] = {}
@@ -93,6 +98,8 @@ class Runner:
         self.doing = None
         self.mover.finish()
         self.values.clear()
+        self.arriving.clear()
+        self.returning.clear()
         self.gradients.clear()
         return self.losses
 
@@ -134,10 +141,14 @@ class Runner:
             with torch.set_grad_enabled(learns), self.weights.saving(again=block.again), ahead:
                 outputs = block.run(*inputs, *prepared, self.weights, *part)
             for output, value in zip(block.outputs, outputs, strict=True):
-                if output.read:
+                if isinstance(value, StartedReshard):
+                    self.arriving[output.slot, part] = value.journey
+                elif output.read:
                     self.values[output.slot, part] = value.detach()
             if block.loss is not None:
-                self.losses.append((block.number, outputs[block.loss].detach()))
+                loss = outputs[block.loss]
+                assert isinstance(loss, torch.Tensor)
+                self.losses.append((block.number, loss.detach()))
             if learns:
                 self.saved[block.number, part] = inputs, _edges(block, outputs)  # the outputs belong to their readers
 
@@ -166,6 +177,11 @@ class Runner:
     def _read(self, given: Input, at: dict[str, int], learns: bool) -> Given:
         """A block's input: the joined parts of a value, as a leaf of the block's own autograd graph; the earlier parts
         of its own value as a leaf each."""
+        for key in ((given.slot, part) for part in given.parts(at)):
+            if (journey := self.arriving.pop(key, None)) is not None:
+                self.values[key] = journey.wait()
+                if learns and given.gradient:
+                    self.returning[key] = journey
         parts = {part: self.values[given.slot, part] for part in given.parts(at)}
         learns = learns and given.gradient
         if given.earlier is not None:
@@ -209,7 +225,8 @@ class Runner:
         for given, leaf in zip(block.inputs, inputs, strict=True):
             if isinstance(leaf, torch.Tensor) and leaf.grad is not None:
                 for where, share, regions in given.split(leaf.grad, at):
-                    self.gradients.add((given.slot, where), share, regions)
+                    journey = self.returning.pop(key := (given.slot, where), None)
+                    self.gradients.add(key, share if journey is None else journey.start_back(share), regions)
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -305,9 +322,10 @@ class Runner:
             yield self.weights.flat(flat)
 
 
-def _edges(block: Block, outputs: Sequence[torch.Tensor]) -> list[GradientEdge | None]:
+def _edges(block: Block, outputs: Sequence[Left]) -> list[GradientEdge | None]:
     """The graph edges where the gradients of a block's outputs enter. None for a view made under `no_grad`: it inherits
     `requires_grad` but is not part of the graph."""
     has_gradient = (o.gradient or n == block.loss for n, o in enumerate(block.outputs))
-    found = zip(outputs, has_gradient, strict=True)
-    return [get_gradient_edge(value) if learns and value.requires_grad else None for value, learns in found]
+    roots = (value.ticket if isinstance(value, StartedReshard) else value for value in outputs)
+    found = zip(roots, has_gradient, strict=True)
+    return [get_gradient_edge(x) if x is not None and learns and x.requires_grad else None for x, learns in found]

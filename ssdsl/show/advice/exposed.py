@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.analyse.collectives import OfGather, TaskCollective, of_action, of_once
+from ssdsl.analyse.collectives import OfGather, TaskCollective, of_action, of_once, of_travel
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.codegen.origins import Origins
@@ -17,7 +17,6 @@ from ssdsl.ir.comm import Message, Signal, functions_of
 from ssdsl.ir.function import Function
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import (
-    Action,
     Compute,
     FlatAction,
     Free,
@@ -26,6 +25,8 @@ from ssdsl.ir.program import (
     Program,
     Role,
     Start,
+    Traced,
+    Travel,
     Update,
     Wait,
     WaitReduce,
@@ -147,7 +148,7 @@ class CommunicationNames:
         self.origins, self.labels = Origins(self.program), Labelled(self.program)
         self.costs = Roofline(facts, self.cluster, Fusion(facts))
 
-    def shares(self, action: Action, role: Role) -> list[tuple[CommunicationName, float]]:
+    def shares(self, action: Traced, role: Role) -> list[tuple[CommunicationName, float]]:
         """The names of what an action communicates, each with its share of the time that is exposed."""
         found = [*self._parts(action, role)]
         total = sum(seconds for _, seconds in found)
@@ -156,7 +157,7 @@ class CommunicationNames:
             return [(name, 1.0)]
         return [(name, seconds / total) for name, seconds in found]
 
-    def _parts(self, action: Action, role: Role) -> Iterator[tuple[CommunicationName, float]]:
+    def _parts(self, action: Traced, role: Role) -> Iterator[tuple[CommunicationName, float]]:
         match action:
             case Compute():
                 function = self.program.functions[action.function]
@@ -164,6 +165,13 @@ class CommunicationNames:
                     yield self._of_task(function, action.phase, found), seconds
             case Start() | Wait():
                 yield self.of_message(self.program.messages[action.message], action.gradient), 1.0
+            case Travel():
+                function = self.program.functions[action.function]
+                phase = Phase.BACKWARD if action.gradient else Phase.FORWARD
+                place = function.uses.makers[function.outputs[action.output].name]
+                for call in of_travel(function, action.output, gradient=action.gradient):
+                    cost = self.costs.network.collective(call, function.submesh)
+                    yield self._of_task(function, phase, TaskCollective(call, place)), cost.time_s
             case OnFlat():
                 yield from self._of_flats(action, self.program.flats[action.flat])
             case Update() | Free():
@@ -217,7 +225,7 @@ class CommunicationNames:
         ends = (self.program.functions[number] for number in (message.consumer, message.producer))
         return next(filter(None, map(self.origins.message, ends)), "")
 
-    def reason(self, action: Action, why: Why) -> str:
+    def reason(self, action: Traced, why: Why) -> str:
         """Why the communication of an action is exposed, with the `prefetch` that bounds its buffers, or their
         number."""
         if why is not Why.BUFFER or not isinstance(action, Wait):

@@ -143,11 +143,11 @@ class Activations:
         return found
 
     def _is_held(self, given: FunctionInput, function: Function) -> bool:
-        """Whether an input is a value that another function of these devices keeps already."""
+        """Whether an input is a value that another function of these devices keeps already. One in flight is not."""
         producer = self.facts.program.functions[given.producer]
         is_kept = producer.backward is not Backward.NONE
         is_copy = bool(given.merges) and producer != function  # parts of earlier tasks are not joined
-        return producer.submesh == function.submesh and not is_copy and is_kept
+        return producer.submesh == function.submesh and not is_copy and is_kept and not given.in_flight
 
     def _kept_by_readers(self, function: Function) -> frozenset[str]:
         """The slots of a function that others on its devices, which run more often, or its own later tasks keep until

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from ssdsl.analyse.collectives import is_reduced
 from ssdsl.analyse.program_index import ProgramIndex, flat_bytes, size_bytes
 from ssdsl.analyse.state import StatePrecision
-from ssdsl.ir.comm import AllGather, Exchange, Narrow, Step, Transfer
+from ssdsl.ir.comm import AllGather, Exchange, Narrow, Step, Transfer, travels
 from ssdsl.ir.execute import ActionPart
 from ssdsl.ir.function import Backward, Conversion, Function, FunctionInput, OpPart, Prologue, results_of
 from ssdsl.ir.parts import parts_read
@@ -126,14 +126,16 @@ class Gradients(dict[int, dict[At, list[tuple[SlotPart, int]]]]):
 
     def _size_bytes(self, given: FunctionInput) -> int:
         """The mean bytes of the gradient of one part of an input, as its producer has made it."""
-        elements = given.var.elements
+        elements, itemsize = given.var.elements, ITEMSIZE.get(given.var.dtype, 4)
         producer = self.facts.program.functions[given.producer]
         left = next((o.name for o in producer.outputs if o.slot == given.slot), None)
         if left is not None:
             elements = self.facts.variables(producer)[left].elements
+            if given.in_flight:
+                return elements * itemsize + _source_bytes(producer, given.slot, gradient=True)
         elif not any(isinstance(m, Exchange) for m in given.merges):
             elements //= prod(m.source.count for m in given.merges if isinstance(m, AllGather))
-        return elements * ITEMSIZE.get(given.var.dtype, 4)
+        return elements * itemsize
 
 
 @dataclass(slots=True)
@@ -152,6 +154,7 @@ class _Liveness:
     slots: dict[SlotPart, _Slot] = field(default_factory=dict)
     awaited: list[Interval] = field(default_factory=list)  # gradients that the next task reads
     waiting: dict[SlotPart, int] = field(default_factory=dict)  # bytes of gradients that their function awaits
+    leaving: dict[SlotPart, int] = field(default_factory=dict)  # bytes of sources of what is in flight
     learned: dict[int, float] = field(default_factory=dict)
     scattering: int = 0  # bytes of whole gradients that go to their owners
     changes: list[Change] = field(default_factory=list)
@@ -213,11 +216,14 @@ class _Liveness:
         for journey in self.awaited:
             self._change(start, -_sent_bytes(journey), "transfers")
         self.awaited.clear()
+        if task.phase is Phase.FORWARD:
+            self._in_flight(function, at, start, end)
         match task.phase:
             case Phase.FORWARD:
                 made = kept.size_bytes or sum(kept.outputs)  # without a backward, only outputs
                 self._change(start, made, "activations")
-                self.slots.update((slot, _Slot("activations", size)) for slot, size in lent.items())
+                travelling = {(o.slot, at) for o in out if o.in_flight}
+                self.slots.update((slot, _Slot("activations", n, slot in travelling)) for slot, n in lent.items())
                 if function.backward is Backward.NONE:
                     self._change(end, sum(lent.values()) - made, "activations")
             case phase if phase.of_inputs:
@@ -234,6 +240,15 @@ class _Liveness:
                 self._change(end, -kept.for_weights, "activations")
                 self.learned.setdefault(task.function, start)
         self._while(start, end, scratch, "scratch")
+
+    def _in_flight(self, function: Function, at: At, start: float, end: float) -> None:
+        """Adds the memory of the sources of outputs in flight, from the end of their task to the start of the next
+        one that awaits them."""
+        for given in (i for i in function.inputs if i.in_flight):
+            self._change(start, -self.leaving.pop((given.slot, at), 0), "transfers")
+        for output in (o for o in function.outputs if o.in_flight):
+            self.leaving[output.slot, at] = size = _source_bytes(function, output.slot, gradient=False)
+            self._change(end, size, "transfers")
 
     def _gradients(self, function: Function, at: At, start: float, end: float) -> None:
         """Adds the memory of values' gradients: each waits from the first backward that adds to it until the backward
@@ -264,6 +279,15 @@ class _Liveness:
             if not action.gradient:
                 is_kept = self.program.functions[message.consumer].backward is not Backward.NONE
                 self.slots[message.target_slot, action.at] = _Slot("transfers", size, is_kept)
+
+
+def _source_bytes(function: Function, slot: str, *, gradient: bool) -> int:
+    """The bytes that an output in flight, or its gradient, takes in the layout of its source."""
+    number = next(n for n, o in enumerate(function.outputs) if o.slot == slot)
+    conversion = function.departure(number)
+    if conversion.in_place[gradient] or not any(map(travels, conversion.steps(gradient=gradient))):
+        return 0
+    return size_bytes(function.variables()[conversion.source])
 
 
 def _sent_bytes(journey: Interval) -> int:

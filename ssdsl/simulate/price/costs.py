@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ssdsl.ir.function import Function
-from ssdsl.ir.program import Action, Role
+from ssdsl.ir.program import Role, Traced
 from ssdsl.record import Record, replace
 
 
@@ -60,10 +60,10 @@ class Costs(Protocol):
     @property
     def cores(self) -> int | None: ...
 
-    def of(self, action: Action, role: Role) -> Cost:
-        """The cost of an action on the slowest device of a role. A `Start` costs its message's journey, a `StartReduce`
-        its collectives, a `WaitReduce` only those after them (gathers of the sum, the sum of tied weights), a `Wait`
-        nothing. The communication of an `Update` is that which still completes gradients."""
+    def of(self, action: Traced, role: Role) -> Cost:
+        """The cost of an action on the slowest device of a role. A `Start` costs its message's journey, a `Travel` and
+        a `StartReduce` their collectives, a `WaitReduce` only those after them (gathers of the sum, the sum of tied
+        weights), a `Wait` nothing. The communication of an `Update` is that which still completes gradients."""
         ...
 
     def of_sections(self, function: Function, role: Role) -> Sequence[float]:

@@ -13,14 +13,22 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.analyse.collectives import OfGather, SizedCollective, TaskCollective, of_action, of_section, of_task
+from ssdsl.analyse.collectives import (
+    OfGather,
+    SizedCollective,
+    TaskCollective,
+    of_action,
+    of_section,
+    of_task,
+    of_travel,
+)
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Device
 from ssdsl.ir.function import Function, OpPart, Section
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
-from ssdsl.ir.program import Action, Compute, Free, OnFlat, Role, Start, Update, Wait, WaitReduce
+from ssdsl.ir.program import Compute, Free, OnFlat, Role, Start, Traced, Travel, Update, Wait, WaitReduce
 from ssdsl.ir.uses import InstrPlace
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
@@ -136,13 +144,17 @@ class Roofline:
         self.devices = {r.name: cluster.devices(tuple(r.submesh.ranks())) for r in self.program.roles}
         self.communication: dict[tuple[int, Phase], Cost] = {}
 
-    def of(self, action: Action, role: Role) -> Cost:
+    def of(self, action: Traced, role: Role) -> Cost:
         """The cost of an action on the slowest device of a role."""
         match action:
             case Compute():
                 return self._compute(self.program.functions[action.function], action.phase, role)
             case Start():
                 return self.network.message(self.program.messages[action.message], action.gradient)
+            case Travel():
+                function = self.program.functions[action.function]
+                calls = of_travel(function, action.output, gradient=action.gradient)
+                return total(self.network.collective(call, function.submesh) for call in calls)
             case OnFlat():
                 flat = self.program.flats[action.flat]
                 found = of_action(action, flat, self.facts.state)
@@ -169,8 +181,9 @@ class Roofline:
         there = submesh or function.submesh
 
         def talks(*phases: Phase) -> float:
-            found = (c for p in phases for _, c in of_section(self.facts, function, function.sections[number], p))
-            return sum(self.network.collective(c, there).time_s for c in found)
+            found = (c for p in phases for c in of_section(self.facts, function, function.sections[number], p))
+            awaited = (c for place, c in found if InstrPlace(number, place) not in function.departing)
+            return sum(self.network.collective(c, there).time_s for c in awaited)
 
         back = times.recompute + times.dgrad + times.wgrad
         return times.forward + talks(Phase.FORWARD), back + talks(*function.phases[1:])
@@ -191,12 +204,16 @@ class Roofline:
         return max(self.devices[role.name], key=lambda d: self.computing.times(function, d).of(phase))
 
     def _collectives(self, function: Function, phase: Phase, device: Device) -> Iterator[tuple[TaskCollective, Cost]]:
-        """Yields a task's collectives, each with its cost: `hidden_s` of its time are hidden, `compute_s` is that by
-        which operators are slower for it. Where none runs beside computing, those that overlap with the same product
-        are hidden as a group: the longer time counts."""
+        """Yields the collectives that a task awaits, each with its cost: `hidden_s` of its time are hidden,
+        `compute_s` is that by which operators are slower for it. Where none runs beside computing, those that overlap
+        with the same product are hidden as a group: the longer time counts."""
         weights = self._weights(function, phase)
         waits = self._waits(function, phase, device, weights)
-        every = (c for c in of_task(self.facts, function, phase) if not (weights and isinstance(c.origin, OfGather)))
+        every = (
+            c
+            for c in of_task(self.facts, function, phase)
+            if not (weights and isinstance(c.origin, OfGather)) and c.origin not in function.departing
+        )
         for (overlaps, place), group in itertools.groupby(every, key=lambda c: (c.call.overlaps, _in(waits, c))):
             found = [(c, self.network.collective(c.call, function.submesh)) for c in group]
             together = exposed = sum(cost.communication_s for _, cost in found)
@@ -245,7 +262,7 @@ class Roofline:
         def queued(section: Section, phase: Phase) -> dict[int, list[Queued]]:
             calls: dict[int, list[Queued]] = {}
             for place, call in of_section(self.facts, function, section, phase):
-                if call.overlaps is None:
+                if call.overlaps is None and InstrPlace(number, place) not in function.departing:
                     seconds = self.network.collective(call, function.submesh).communication_s
                     calls.setdefault(place, []).append((call.axes, seconds))
             return calls

@@ -14,7 +14,7 @@ from typing import assert_never
 
 from ssdsl.ir.comm import Signal
 from ssdsl.ir.function import Function, OpPart
-from ssdsl.ir.program import Action, Compute, Free, OnFlat, Program, Role, Start, Update, Wait
+from ssdsl.ir.program import Compute, Free, OnFlat, Program, Role, Start, Traced, Travel, Update, Wait
 from ssdsl.plan.plan import Phase
 from ssdsl.record import Record, field
 from ssdsl.simulate.price.costs import FREE, CommCost, Cost
@@ -51,7 +51,7 @@ class Measured:
             key = program.functions[number].stage, phase
             self.stages[key] = self.stages.get(key, 0) + self.work[number]
 
-    def of(self, action: Action, role: Role) -> Cost:
+    def of(self, action: Traced, role: Role) -> Cost:
         """The cost of an action on a role. The time that a role still reduces gradients after its tasks (`reduce`) is
         the communication of its update."""
         match action:
@@ -61,7 +61,7 @@ class Measured:
                 return self._journey(action.message, action.gradient)
             case Update():
                 return Cost(self.times.optimizer.get(role.name, 0.0), self.times.reduce.get(role.name, 0.0))
-            case OnFlat() | Wait() | Free():
+            case OnFlat() | Travel() | Wait() | Free():
                 return FREE
             case _:
                 assert_never(action)

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.analyse.collectives import OfGather, SizedCollective, learns_weights, of_action, of_task
+from ssdsl.analyse.collectives import OfGather, SizedCollective, learns_weights, of_action, of_task, of_travel
 from ssdsl.analyse.program_index import ProgramIndex, flat_bytes, size_bytes
 from ssdsl.ir.comm import Message, Transfer
 from ssdsl.ir.function import Backward, Called, Function, OpPart, Section, Side, Write, results_of
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import (
-    Action,
     Compute,
     FlatAction,
     Free,
@@ -25,6 +24,8 @@ from ssdsl.ir.program import (
     Role,
     ScatterGrads,
     Start,
+    Traced,
+    Travel,
     Update,
     Wait,
     WaitReduce,
@@ -55,13 +56,17 @@ class Profiled:
         """The cores of the machine."""
         return self.profile.machine.cores
 
-    def of(self, action: Action, role: Role) -> Cost:
+    def of(self, action: Traced, role: Role) -> Cost:
         """The cost of an action on each device of a role."""
         match action:
             case Compute():
                 return self._task(self.program.functions[action.function], action.phase)
             case Start():
                 return self._message(action)
+            case Travel():
+                function = self.program.functions[action.function]
+                calls = of_travel(function, action.output, gradient=action.gradient)
+                return total(self._collective(call, function) for call in calls)
             case OnFlat():
                 flat = self.program.flats[action.flat]
                 cost = total(self._collective(c, flat) for c in of_action(action, flat))
@@ -89,7 +94,8 @@ class Profiled:
         computing += self._growing(f"task {phase.word}", instructions(function))
         computing += sum(self._gradients(function, phase))
         computing += sum(self._gathers(function, phase))
-        met = (self._collective(c.call, function) for c in of_task(self.facts, function, phase))
+        awaited = (c for c in of_task(self.facts, function, phase) if c.origin not in function.departing)
+        met = (self._collective(c.call, function) for c in awaited)
         return total((Cost(computing), *met))
 
     def of_sections(self, function: Function, role: Role) -> list[float]:

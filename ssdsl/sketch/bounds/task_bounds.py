@@ -20,6 +20,7 @@ from ssdsl.ir.program import Compute, Kernels, Members, Program, Update
 from ssdsl.lower.lower import formed, formed_with
 from ssdsl.lower.stages import Formed, Planned, Scheduled, grown
 from ssdsl.lower.tasks.graph import roles_of
+from ssdsl.lower.tasks.start_across_tasks import with_starts
 from ssdsl.plan.plan import ClockOrder, ClockRow, OpPlan, Phase, Placement, Plan, TaskSet
 from ssdsl.record import replace
 from ssdsl.simulate.memory.memory import Inputs, state_bytes
@@ -38,6 +39,7 @@ def unordered(
 
 
 def _priced(lowering: Formed, cluster: Cluster, state: StatePrecision) -> "Unordered":
+    lowering = with_starts(lowering, lambda producer, reader: True)  # an order may hide what goes between functions
     roles = tuple(roles_of(lowering.plan, tuple(lowering.submeshes.values())))
     return Unordered(
         lowering, prices(grown(lowering, Scheduled, roles=roles, tasks=(), stated={}).program(), cluster, state)
