@@ -4,17 +4,21 @@ import math
 from collections.abc import Collection
 from random import Random
 
+from bench.fuzz.apart import draw_apart
 from bench.fuzz.drawing import Drawing, Parts, Selection, left_of
 from bench.fuzz.together import split_one, split_together
 from ssdsl.model.graph import Graph, Origin
 
 DEVICES = 8  # at most
+APART = 0.2  # of plans without a dimension that they are to cut
 DRAWS = ("dropout", "attention_dropout", "bernoulli", "uniform", "normal")
 
 
 def draw_plan(draw: Random, graph: Graph, dim: str = "") -> tuple[str, ...]:
     """The statements of a plan; one that is to cut a dimension does so first."""
     plan = Drawing(draw, graph)
+    if not dim and draw.random() < APART and draw_apart(plan):
+        return tuple(plan.statements)
     _devices(plan)
     _say_meshes(plan)
     together = split_one(plan, dim) if dim else draw.random() < 0.55 and split_together(plan)

@@ -13,6 +13,7 @@ an embedding of positions, are computed beside each of them.
 The plan is then read for this graph, in which all statements speak of whole operators again.
 """
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -88,12 +89,13 @@ def copied(operator: Operator, index: Index, outside: Iterable[Index], runs: Ite
 
 
 def may_be_copied(operator: Operator, index: Index) -> bool:
-    """Whether parts along the index are operators like the whole: not where a kernel combines the parts, which then
-    runs once for all."""
+    """Whether parts along the index are operators like the whole: not where a kernel combines the parts, or one of them
+    adds what the others must not; such an operator runs once for all."""
     kernel = operator.row.kernel
     dim = operator.dims[index.dim]
     is_merged = kernel is not None and index.dim in kernel_dims(operator, *kernel.axes)
-    return not (dim.fixed or dim.combined or is_merged or operator.statistics)
+    adds_once = operator.summed(index.dim) and any(o.once for o in operator.inputs)
+    return not (dim.fixed or dim.combined or is_merged or adds_once or operator.statistics)
 
 
 def _equal(size: int, parts: int) -> tuple[tuple[Run, ...], ...]:
@@ -196,6 +198,7 @@ class Separation:
         for value in (*graph.updates.values(), *graph.outputs.values()):
             self._whole(value)
         addends = [self._addends(loss) for loss in graph.losses]
+        self._drop_unread()
         plan = self.edit.done()
         inserted = graph.inserted | {o.name for o in plan.graph.operators} - graph.by_name.keys() - self._copies()
         losses = tuple(name for names in addends for name in names)
@@ -203,6 +206,17 @@ class Separation:
 
     def _copies(self) -> set[str]:
         return {name for names in self.made.values() for name in names}
+
+    def _drop_unread(self) -> None:
+        """Leaves out what was computed beside copies that do not read it, such as a penalty that one of them adds."""
+        edit = self.edit
+        kept = {name: o for name, o in edit.operators.items() if name not in edit.dropped}
+        reads = Counter(operand.value for o in kept.values() for operand in o.inputs)
+        for name in reversed(self.edit.graph.by_name):
+            for copy in self.made.get(name, [])[1:] if name in self.beside else ():
+                if not any(reads[o.value] for o in kept[copy].outputs):
+                    edit.drop(copy)
+                    reads.subtract(operand.value for operand in kept[copy].inputs)
 
     def _addends(self, loss: str) -> tuple[str, ...]:
         """The values whose sum a value is."""
