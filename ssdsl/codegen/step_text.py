@@ -36,7 +36,7 @@ OF_FLATS = {
     ScatterGrads: "scatter_gradients",
     StartReduce: "start_reduce",
     WaitReduce: "wait_reduce",
-    GatherParam: "gather",
+    GatherParam: "start_gather",
 }
 
 
@@ -49,10 +49,11 @@ def step_text(scope: FileScope) -> str:
         functions = [calls.function("step", f"The forward of one batch on {scope.role.submesh}.", actions)]
     else:
         update = actions.index(Update())
-        about = "Gathers the weights that other ranks have updated." if actions[update + 1 :] else "Nothing to gather."
+        gathers = actions[update + 1 :]
+        about = "Starts to gather the weights that other ranks have updated." if gathers else "Nothing to gather."
         functions = [
             calls.function("step", f"One training step on {scope.role.submesh}, up to the update.", actions[:update]),
-            calls.function("after_update", about, actions[update + 1 :]),
+            calls.function("after_update", about, gathers),
         ]
     return "\n\n\n".join([*(["\n".join(head)] if head else []), *functions])
 

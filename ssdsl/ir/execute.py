@@ -72,11 +72,14 @@ class Post(NamedTuple):
 
 
 class Await(NamedTuple):
-    """Blocks until an exchange has arrived at this role. `sources` are the roles that must post it."""
+    """Blocks until an exchange has arrived at this role. `sources` are the roles that must post it. What a task needs
+    in its middle is awaited in front of it: it may arrive `later_s` seconds after that.
+    """
 
     action: Traced
     key: Hashable
     sources: Roles
+    later_s: float = 0.0
 
 
 Step = Meet | Post | Await
@@ -357,12 +360,13 @@ class _Execution(Generic[Cost]):
         if (journey := exchange.journeys.get(r)) is None:
             exchange.waiting.append(r)
             return None
-        if journey.end > now:
+        needed = journey.end - step.later_s
+        if needed > now:
             last = max(step.sources, key=lambda s: exchange.posted[s])
             latency = journey.cost.latency_s
             came, left, asked = exchange.posted[last], journey.start - latency, max(0.0, exchange.posted[r] - latency)
-            self.trace.stalls.append(Stall(r, step.action, now, journey.end, last, came, left, asked))
-            self.clock[r] = journey.end
+            self.trace.stalls.append(Stall(r, step.action, now, needed, last, came, left, asked))
+            self.clock[r] = needed
         self.position[r] += 1
         return ()
 

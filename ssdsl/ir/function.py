@@ -244,6 +244,8 @@ class Section(Record):
     `again` are results of a recomputed section that are not kept for their readers' backward either: that runs the
     section again.
     `gathers` are the numbers of the flat parameters (ZeRO-3) that are gathered before it and dropped after it.
+    `awaits` are those whose weights other devices have updated in the step before, and which have arrived when the
+    function comes to this section: what a device has of them between steps is first read here.
     `compiled` are the runs of its instructions, [start, stop), that torch.compile makes kernels of: operators that need
     nothing but tensors.
     `in_flight` are the conversions that communicate while other instructions run, each as (start, wait): the conversion
@@ -258,6 +260,7 @@ class Section(Record):
     recompute: bool
     body: tuple[Instr, ...]
     gathers: tuple[int, ...] = ()
+    awaits: tuple[int, ...] = ()
     again: tuple[Name, ...] = ()
     kind: int | None = None
     compiled: tuple[tuple[int, int], ...] = ()
@@ -402,6 +405,17 @@ def starts_of_gathers(count: int, groups: Sequence[Sequence[int]], ahead_of: Cal
         others = (n for n, (_, starts) in enumerate(coming[number:], number) if starts <= reached)
         found.append([n for n in dict.fromkeys((number, *others)) if n not in begun])
         begun.update(found[-1])
+    return found
+
+
+def sections_that_gather(sections: Sequence[Section], ahead: GathersAhead, ahead_of: Callable[[int], int]) -> list[int]:
+    """For each gather of a forward, in the order of `Section.gathers`, the number of the section in front of which it
+    starts: its own, or one before it."""
+    of_gathers = [number for number, section in enumerate(sections) for _ in section.gathers]
+    found = [*of_gathers]
+    for awaited, begun in enumerate(starts_of_gathers(len(of_gathers), ahead.forward, ahead_of)):
+        for gather in begun:
+            found[gather] = of_gathers[awaited]
     return found
 
 

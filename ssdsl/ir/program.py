@@ -102,7 +102,9 @@ class Update(Record):
 
 
 class GatherParam(OnFlat):
-    """Gathers the weights that other devices have updated: those of which a device holds more than it updates."""
+    """Starts to gather the weights that other devices have updated: those of which a device holds more than it updates.
+    They travel while the next step's forward runs, which awaits them section by section (`Section.awaits`); that step's
+    update awaits those that no task reads."""
 
 
 FlatAction = ScatterGrads | StartReduce | WaitReduce | GatherParam

@@ -37,7 +37,7 @@ def dangling(program: Program) -> Iterator[str]:
     used += [n for m in program.messages for n in (m.producer, m.consumer)]
     used += [i.producer for f in program.functions for i in f.inputs]
     yield from (f"there is no function {n}" for n in used if n not in functions)
-    of_sections = (n for f in program.functions for s in f.sections for n in s.gathers)
+    of_sections = (n for f in program.functions for s in f.sections for n in (*s.gathers, *s.awaits))
     ahead = (n for f in program.functions for group in (*f.ahead.forward, *f.ahead.backward) for n in group)
     yield from (f"there is no flat parameter {n}" for n in chain(of_sections, ahead) if n not in flats)
     values = program.graph.values

@@ -12,6 +12,7 @@ from ssdsl.ir.param import CompletionStep, FlatParam, SumTiedGrads
 from ssdsl.ir.program import (
     Action,
     At,
+    BeginReduce,
     Compute,
     Free,
     GatherParam,
@@ -38,16 +39,19 @@ def steps_of(
     *,
     meets: Callable[[Compute], bool] = lambda action: True,
     behind_s: Callable[[int, Compute, FlatParam], float] = lambda role, task, flat: 0.0,
+    before_s: Callable[[int, Compute, int], float] = lambda role, task, section: 0.0,
     overlaps: bool = True,
     blocks: bool = False,
 ) -> Steps:
-    """The steps of the roles' actions.
+    """The steps of the roles' actions, of a step in the middle of many: the gathers with which each step ends are under
+    way when the next one begins, so they come first.
 
     `meets`: whether a computation brings the roles of its function together (it has collectives). `behind_s`: for how
-    long a role's backward goes on when the gradients of a flat parameter are there. Without `overlaps` gradients are
-    reduced where they are awaited, not in the background. With `blocks` a sender waits until it has sent.
+    long a role's backward goes on when the gradients of a flat parameter are there. `before_s`: for how long a role's
+    forward has run when it comes to a section. Without `overlaps` gradients are reduced where they are awaited, and
+    weights gathered where that starts, not in the background. With `blocks` a sender waits until it has sent.
     """
-    found = _Translation(tuple(roles), functions, messages, flats, meets, behind_s, overlaps, blocks)
+    found = _Translation(tuple(roles), functions, messages, flats, meets, behind_s, before_s, overlaps, blocks)
     of_role = tuple(tuple(found.of(r, role.actions)) for r, role in enumerate(roles))
     return Steps(tuple(r.name for r in roles), of_role, found.describe)
 
@@ -60,6 +64,7 @@ class _Translation:
     flats: Sequence[FlatParam]
     meets: Callable[[Compute], bool]
     behind_s: Callable[[int, Compute, FlatParam], float]
+    before_s: Callable[[int, Compute, int], float]
     overlaps: bool
     blocks: bool
     members: Members = field(init=False)
@@ -70,6 +75,8 @@ class _Translation:
 
     def of(self, r: int, actions: Sequence[Action]) -> Iterator[Step]:
         """Yields the steps of role number `r`. A drop has none, nor has a reduction that exchanges nothing."""
+        coming = _Coming([a for a in actions if isinstance(a, GatherParam)] if self.overlaps else [])
+        yield from (self._post(r, gather, ("gather", gather.flat), None) for gather in coming.gathers)
         task: Compute | None = None  # the last one
         scatters = Counter[int]()  # by flat parameter
         scattered: list[Step] = []  # the wait for the last scatter
@@ -78,6 +85,8 @@ class _Translation:
                 case Compute():
                     task = action
                     yield from (Await(t, t, self._members(t)) for t in self._awaited(action) if self.overlaps)
+                    if action.phase is Phase.FORWARD:
+                        yield from self._awaits_weights(r, action, coming)
                     yield Meet(action, action, self._meeting(action) or (r,))
                     yield from map(self._starting, self._started(action))
                 case Start():
@@ -88,9 +97,11 @@ class _Translation:
                 case Free():
                     pass
                 case Update():
+                    yield from (self._await(gather) for gather in coming.unread())
                     yield Meet(action, action, (r,))
                 case GatherParam():
-                    yield Meet(action, action, self._devices(action))
+                    if not self.overlaps:
+                        yield Meet(action, action, self._devices(action))
                 case ScatterGrads():
                     if is_reduced(self.flats[action.flat].completion.each):
                         key, members = ("scatter", action.flat, scatters[action.flat]), self._devices(action)
@@ -165,16 +176,34 @@ class _Translation:
     def _ends(self, action: Start | Wait) -> tuple[Roles, Roles]:
         return self.members.ends(self.messages[action.message], action.gradient)
 
+    # -- weights -------------------------------------------------------------------------------------------------------
+
+    def _awaits_weights(self, r: int, task: Compute, coming: "_Coming") -> Iterator[Step]:
+        """Yields the waits of a task for weights that are under way, if it is the first of its function."""
+        if not coming.gathers or task.function in coming.functions:
+            return
+        coming.functions.add(task.function)
+        for number, section in enumerate(self.functions[task.function].sections):
+            for gather in (gather for gather in coming.gathers if gather.flat in section.awaits):
+                coming.read.add(gather.flat)
+                yield self._await(gather, self.before_s(r, task, number))
+
+    def _await(self, gather: GatherParam, later_s: float = 0.0) -> Await:
+        return Await(gather, ("gather", gather.flat), self._devices(gather), later_s)
+
     # -- gradients -----------------------------------------------------------------------------------------------------
 
     def _devices(self, action: OnFlat) -> Roles:
         return self.members[self.flats[action.flat].submesh]
 
-    def _post(self, r: int, action: ScatterGrads | StartReduce, key: Hashable, task: Compute | None) -> Step:
-        """The start of a reduction: a post, which travels while tasks go on. One within a task was posted before that
-        ended."""
+    def _post(
+        self, r: int, action: ScatterGrads | StartReduce | GatherParam, key: Hashable, task: Compute | None
+    ) -> Step:
+        """The start of a reduction, or of a gather: a post, which travels while tasks go on. One within a task was
+        posted before that ended."""
         flat, members = self.flats[action.flat], self._devices(action)
-        earlier_s = self.behind_s(r, task, flat) if action.within and task is not None else 0.0
+        is_within = isinstance(action, BeginReduce) and action.within
+        earlier_s = self.behind_s(r, task, flat) if is_within and task is not None else 0.0
         return Post(action, key, members, members, flat.submesh, earlier_s=earlier_s)
 
     def _wait_reduce(self, r: int, action: WaitReduce) -> Iterator[Step]:
@@ -209,6 +238,18 @@ class _Translation:
         at = zip(function.time, action.at, strict=False)
         inside = ", ".join(f"{t.name} = {c}" for t, c in at)
         return f"{what}{function.name}{phase}" + (f"[{inside}]" if inside else "")
+
+
+class _Coming:
+    """The gathers of weights that are under way when a role's step begins. `functions` are those of which a task has
+    run, `read` the flat parameters that one has awaited."""
+
+    def __init__(self, gathers: Sequence[GatherParam]) -> None:
+        self.gathers, self.functions, self.read = gathers, set[int](), set[int]()
+
+    def unread(self) -> Iterator[GatherParam]:
+        """Yields those that no task awaits."""
+        return (gather for gather in self.gathers if gather.flat not in self.read)
 
 
 def is_reduced(steps: Sequence[CompletionStep]) -> bool:

@@ -92,7 +92,7 @@ def _malformed(stage: Formed) -> Iterator[str]:
         for parameter in function.parameters:
             if (parameter.var.name.value, function.submesh) not in homes:
                 yield f"{function.name} reads `{parameter.var.name}`, which has no place on {function.submesh}"
-        gathered = {n for section in function.sections for n in section.gathers}
+        gathered = {n for section in function.sections for n in (*section.gathers, *section.awaits)}
         yield from (f"there is no flat parameter {n}" for n in gathered if n >= len(stage.flats))
 
 

@@ -28,6 +28,7 @@ from ssdsl.lower.operators.partial_sums import propagate_partial, sink_grad_redu
 from ssdsl.lower.operators.place_operators import place_operators
 from ssdsl.lower.operators.shard_operators import shard_operators
 from ssdsl.lower.operators.type_operators import type_operators
+from ssdsl.lower.params.await_updates import await_updates
 from ssdsl.lower.params.flatten_params import flatten_params
 from ssdsl.lower.params.gather_weights import gather_weights
 from ssdsl.lower.params.place_params import place_params
@@ -70,6 +71,7 @@ PASSES: tuple[Pass, ...] = (
     start_conversions,
     number_kinds,
     prefetch_weights,
+    await_updates,
     # the order in which each role runs them
     schedule_tasks,
     start_across_tasks,

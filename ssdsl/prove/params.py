@@ -7,7 +7,7 @@ from itertools import chain
 from typing import assert_never
 
 from ssdsl.ir.comm import AllGather, AllReduce, Narrow, ReduceScatter
-from ssdsl.ir.function import Function, reads_of
+from ssdsl.ir.function import Function, reads_of, sections_that_gather
 from ssdsl.ir.layout import Cut, Submesh
 from ssdsl.ir.param import CompletionStep, FlatParam, Param, StateAxes, SumTiedGrads
 from ssdsl.ir.value import Axis, Name, Time, Type
@@ -319,6 +319,30 @@ def _check_ahead(facts: ProofFacts, function: Function, flat_of: Mapping[Name, F
     again = Counter(chain.from_iterable(ahead.backward))
     if again > readers or not again.keys() <= readers.keys():
         facts.fail(Rule.AHEAD, place, "backward", dict(readers), dict(again), function.submesh.mesh.span)
+
+
+def check_awaits(facts: ProofFacts, function: Function) -> None:
+    """Adds a failure for each section that reads weights which other devices have updated, or starts to gather them
+    from the parts that these have, before they have been awaited in the function; and for one that awaits others, or
+    weights that have been awaited."""
+    flats, there = facts.program.flats, set[int]()
+    updated = {f.number: f for f in flats if facts.program.trains and f.sharded.updated}
+    here = {n: f for n, f in updated.items() if f.submesh == function.submesh}
+    names = {p.var.name.value for p in function.parameters}
+    flat_of = {w: f.number for f in here.values() if not f.sharded.weights for w in f.weights if w in names}
+    gathered = [number for section in function.sections for number in section.gathers]
+    if function.ahead.forward and [*chain.from_iterable(function.ahead.forward)] != gathered:
+        return  # that is a failure already
+    starts = sections_that_gather(function.sections, function.ahead, lambda number: flats[number].ahead)
+    for place, section in enumerate(function.sections):
+        reads = (r.value for i in section.body for r in reads_of(i))
+        needed = {flat_of[r] for r in reads if r in flat_of}
+        needed |= {flat for flat, start in zip(gathered, starts, strict=True) if start == place and flat in here}
+        if sorted(section.awaits) != sorted(needed - there):
+            where = f"function `{function.name}`, section `{section.layer}`"
+            wanted = f"awaits {sorted(needed - there)}"
+            facts.fail(Rule.STALE, where, "", wanted, sorted(section.awaits), function.submesh.mesh.span)
+        there |= needed
 
 
 def _span(param: Param) -> Span | None:

@@ -15,7 +15,7 @@ from ssdsl.prove.functions.forward import forward
 from ssdsl.prove.functions.in_flight import check_between, check_in_flight
 from ssdsl.prove.functions.overwrites import check_orders, check_overwrites, check_unread
 from ssdsl.prove.functions.prologues import prologues
-from ssdsl.prove.params import check_gathers, check_gradients, check_params
+from ssdsl.prove.params import check_awaits, check_gathers, check_gradients, check_params
 from ssdsl.prove.roles.deadlock import check_deadlock
 from ssdsl.prove.roles.roles import check_places, check_role, check_updates, parts_of
 from ssdsl.prove.types.draws import check_draws
@@ -90,6 +90,7 @@ def _check_functions(facts: ProofFacts, flow: Flow, gradients: dict[int, dict[Na
         check_again(facts, function)
         check_halves(facts, flow.typed[number])
         check_gathers(facts, function)
+        check_awaits(facts, function)
     check_between(facts)
     check_orders(facts)
     check_unread(facts)

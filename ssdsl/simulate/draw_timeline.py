@@ -7,7 +7,7 @@ from itertools import groupby
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.comm import Transfer, functions_of
 from ssdsl.ir.execute import ActionPart
-from ssdsl.ir.program import At, BeginReduce, Compute, Program, Start, Traced, Travel, Wait
+from ssdsl.ir.program import At, BeginReduce, Compute, GatherParam, Program, Start, Traced, Travel, Wait
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
@@ -85,8 +85,8 @@ def title_of(program: Program, cluster: Cluster) -> str:
 
 
 def _event(program: Program, statements: "Statements", row: int, x: Interval, epilogue: Epilogue) -> Event | None:
-    """The event of a task, a message, or gradients that are reduced while tasks run. None for all else: the epilogue
-    has the events after the last task."""
+    """The event of a task, a message, or gradients that are reduced or weights that are gathered while tasks run. None
+    for all else: the epilogue has the events after the last task."""
     match x.action:
         case Compute() as task:
             return Event(
@@ -109,9 +109,10 @@ def _event(program: Program, statements: "Statements", row: int, x: Interval, ep
             size = sum(s.size_bytes for s in x.cost.sent)
             at = at_indices(time, travel.at)
             return Event(row, Stream.TRANSFER, EventKind.TRANSFER, x.start, x.end, what, at, 0.0, size)
-        case BeginReduce() if x.part is ActionPart.RECEIVED and x.start < min(x.end, epilogue.start):
-            size = sum(s.size_bytes for s in x.cost.sent)
-            return Event(row, Stream.TRANSFER, EventKind.REDUCE, x.start, x.end, "gradients", (), x.cost.time_s, size)
+        case BeginReduce() | GatherParam() if x.part is ActionPart.RECEIVED and x.start < min(x.end, epilogue.start):
+            size, is_gather = sum(s.size_bytes for s in x.cost.sent), isinstance(x.action, GatherParam)
+            kind, name = (EventKind.GATHER, "weights") if is_gather else (EventKind.REDUCE, "gradients")
+            return Event(row, Stream.TRANSFER, kind, x.start, x.end, name, (), x.cost.time_s, size)
         case _:
             return None
 
@@ -148,15 +149,20 @@ def _carries(program: Program, action: Start | Wait | Travel) -> tuple[str, tupl
 
 
 def _awaited(program: Program, exposure: Exposure, row: int) -> Iterator[Event]:
-    """The events of a row that waits for messages and outputs in flight, one for each. What tasks and the epilogue wait
-    for is in theirs."""
-    waits = [x for x in exposure.exposed if isinstance(x.action, Start | Wait | Travel)]
+    """The events of a row that waits for messages, outputs in flight, or weights in front of its tasks, one for each.
+    What tasks and the epilogue wait for is in theirs."""
+    waits = [x for x in exposure.exposed if isinstance(x.action, Start | Wait | Travel | GatherParam)]
     for action, found in groupby(waits, lambda x: x.action):
-        assert isinstance(action, Start | Wait | Travel)
         times = [*found]
-        start, end = times[0].start, times[-1].end
-        what, time = _carries(program, action)
-        yield Event(row, Stream.COMPUTE, EventKind.EXPOSED, start, end, what, at_indices(time, action.at), end - start)
+        start, end, inside = times[0].start, times[-1].end, tuple[tuple[str, int], ...]()
+        if isinstance(action, Start | Wait | Travel):
+            what, time = _carries(program, action)
+            inside = at_indices(time, action.at)
+        elif times[0].why is Why.CLUSTER:  # behind the update
+            continue
+        else:
+            what = "weights"
+        yield Event(row, Stream.COMPUTE, EventKind.EXPOSED, start, end, what, inside, end - start)
 
 
 def _summed(exposure: Exposure, row: int) -> Iterator[ExposedWait]:

@@ -1,10 +1,9 @@
 """Finds the communication that is exposed: for which a device waits, with nothing else to run.
 
 A device computes, is exposed, or is idle. It is exposed in collectives that a task waits for, within it or before it
-begins, while a message that it
-waits for is ready to leave or on its way, while gradients are reduced beside no task, and while updated weights are
-gathered. It is idle where another device has not come so far: to a collective, or to the sending of a message. That
-device may itself be exposed; `stalls.py` follows such chains.
+begins, while a message that it waits for is ready to leave or on its way, while gradients are reduced beside no task,
+and while it waits for weights that other devices have updated. It is idle where another device has not come so far: to
+a collective, or to the sending of a message. That device may itself be exposed; `stalls.py` follows such chains.
 
 All that the links of a device carry for it is its communication. What is not exposed is hidden:
 
@@ -56,10 +55,14 @@ class ExposedPart(StrEnum):
     COLLECTIVES = "collectives"  # of a task, or in flight between two
     MESSAGES = "messages"
     GRADIENTS = "gradients"  # reductions outside of tasks
-    WEIGHTS = "weights"  # gathered after the update
+    WEIGHTS = "weights"  # that other devices have updated
 
 
-AWAITED = {Wait: ExposedPart.MESSAGES, Travel: ExposedPart.COLLECTIVES}
+AWAITED: dict[type[Traced], ExposedPart] = {
+    Wait: ExposedPart.MESSAGES,
+    Travel: ExposedPart.COLLECTIVES,
+    GatherParam: ExposedPart.WEIGHTS,
+}
 
 
 class Why(StrEnum):
@@ -143,7 +146,7 @@ def _of_intervals(intervals: Iterable[Interval], cluster: Cluster) -> Iterator[E
                 end = x.start + x.cost.communication_s
                 yield ExposedTime(x.start, end, x.action, ExposedPart.GRADIENTS, Why.HERE)
             case GatherParam():
-                yield ExposedTime(x.start, x.end, x.action, ExposedPart.WEIGHTS, Why.HERE)
+                yield ExposedTime(x.start, x.end, x.action, ExposedPart.WEIGHTS, Why.CLUSTER)
             case Travel():
                 yield ExposedTime(x.start, x.end, x.action, ExposedPart.COLLECTIVES, Why.CLUSTER)
             case action if isinstance(action, REDUCING):
@@ -168,7 +171,7 @@ def _of_stall(stall: Stall) -> Iterator[ExposedTime]:
     match stall.action:
         case Start():  # a sender that waits until its message has left
             yield ExposedTime(start, stall.end, stall.action, ExposedPart.MESSAGES, Why.CLUSTER)
-        case Wait() | Travel() | ScatterGrads() | WaitReduce() as action:
+        case Wait() | Travel() | ScatterGrads() | WaitReduce() | GatherParam() as action:
             part = AWAITED.get(type(action), ExposedPart.GRADIENTS)
             late = max(0.0, stall.left - stall.came)
             leaves = min(stall.end, start + late)

@@ -3,8 +3,9 @@
 A message is sent and received while its devices compute. Messages of one link leave one after another, and each arrives
 a latency later, so the latencies of several messages overlap. The gradients of a flat parameter are also reduced while
 devices compute, once they are complete, if devices can communicate in the background: as fast as if nothing else used
-the links. Computing beside communication is slower by the device's `contention`. A role stands for all of its devices,
-so the work of simulating a step depends on the number of roles, not of devices.
+the links. So are weights gathered that other devices have updated: the step is one of many, and begins with the gathers
+of the step before. Computing beside communication is slower by the device's `contention`. A role stands for all of its
+devices, so the work of simulating a step depends on the number of roles, not of devices.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -27,6 +28,7 @@ from ssdsl.ir.program import (
     WaitReduce,
 )
 from ssdsl.ir.steps import steps_of
+from ssdsl.plan.plan import Phase
 from ssdsl.plan.regions import merged
 from ssdsl.record import Record
 from ssdsl.simulate.price.costs import Cost, Costs
@@ -58,17 +60,32 @@ def run(
         return any(cost(r, action).communication_s for r in members[submesh])
 
     @cache
-    def shares(r: int, number: int) -> list[float]:
-        """For each section of a function, the share of a role's backward that still runs behind that section's."""
-        seconds = [0.0, *accumulate(costs.of_sections(program.functions[number], program.roles[r]))]
+    def shares(r: int, number: int, phase: Phase) -> list[float]:
+        """For each section of a function, the share of a role's phase that the sections before it take: a forward runs
+        that long before it comes there, a backward behind it."""
+        seconds = [0.0, *accumulate(costs.of_sections(program.functions[number], program.roles[r], phase))]
         return [before / (seconds[-1] or 1.0) for before in seconds[:-1]]
 
     def behind_s(r: int, task: Compute, flat: FlatParam) -> float:
         section = program.functions[task.function].first_read(flat.weights).section
-        return cost(r, task).time_s * shares(r, task.function)[section]
+        return cost(r, task).time_s * shares(r, task.function, Phase.BACKWARD)[section]
 
-    parts = program.roles, program.functions, program.messages, program.flats
-    steps = steps_of(*parts, meets=meets, behind_s=behind_s, overlaps=overlaps, blocks=blocks)
+    def before_s(r: int, task: Compute, section: int) -> float:
+        """With what the links slow: they carry weights until those arrive for which this is asked."""
+        slower = 1.0 + (contention[r] if contention is not None else 0.0)
+        return cost(r, task).time_s * shares(r, task.function, Phase.FORWARD)[section] * slower
+
+    steps = steps_of(
+        program.roles,
+        program.functions,
+        program.messages,
+        program.flats,
+        meets=meets,
+        behind_s=behind_s,
+        before_s=before_s,
+        overlaps=overlaps,
+        blocks=blocks,
+    )
     return execute.execute(steps, cost, contention)
 
 
@@ -103,8 +120,9 @@ REDUCING = (ScatterGrads, StartReduce, WaitReduce)
 
 class Epilogue(Record):
     """The end of a role's step, after its last task, which ends at `start`. Gradients are completed until `updates`;
-    then the optimizer's step runs, and the weights that others updated are gathered, until `end`; the gathers take
-    `gather_s` seconds. `reduces` are the intervals in which it did nothing but reduce gradients, also between tasks."""
+    then the optimizer's step runs until `end`, and where nothing hides them the gathers of weights that others updated,
+    which take `gather_s` seconds. `reduces` are the intervals in which it did nothing but reduce gradients, also
+    between tasks."""
 
     start: float
     updates: float

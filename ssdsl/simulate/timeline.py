@@ -28,7 +28,8 @@ class EventKind(StrEnum):
     TRANSFER = "transfer"
     REDUCE = "reduce"  # of gradients, at the end of the step
     OPTIMIZER = "optimizer"
-    EXPOSED = "exposed"  # a wait for a message, with nothing else to run
+    EXPOSED = "exposed"  # a wait for a message or for weights, with nothing else to run
+    GATHER = "gather"  # of weights that other devices have updated, while tasks run
 
 
 class Event(Record):

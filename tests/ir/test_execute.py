@@ -154,6 +154,14 @@ def test_roles_that_meet_are_as_slow_as_the_slowest() -> None:
     assert trace.ended == [6.0, 9.0, 6.0]
 
 
+@pytest.mark.parametrize(("later_s", "waits"), [(0.0, 3.0), (1.0, 2.0), (4.0, 0.0)])
+def test_what_a_task_needs_later_may_arrive_while_it_runs(later_s: float, waits: float) -> None:
+    send, needed = posted(0, (0,), (0,)), awaited(0, 0)._replace(later_s=later_s)
+    trace = run([send, needed, task(0, 0)], Compute=5.0, StartReduce=3.0)
+    assert trace.ended == [waits + 5.0]
+    assert [(x.start, x.end) for x in trace.stalls] == ([(0.0, waits)] if waits else [])
+
+
 def test_who_never_posts_is_named() -> None:
     alone = Meet(Update(), "update", (1,))
     with pytest.raises(InternalError) as raised:

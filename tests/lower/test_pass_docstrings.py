@@ -24,6 +24,7 @@ split model by batch into dp
 split model.weights by row into dp
 assign model to gpus
 """
+ZERO_1 = ZERO.replace(".weights", ".optimizer")
 RECOMPUTED = """\
 mesh gpus(dp = 2)
 split model by batch into dp
@@ -62,6 +63,7 @@ PLANS = {
     "flatten_params": ZERO,
     "gather_weights": ZERO,
     "prefetch_weights": ZERO,
+    "await_updates": ZERO_1,
     "drop_results": RECOMPUTED,
     "schedule_tasks": STAGES,
     "start_across_tasks": IN_TURN,

@@ -170,6 +170,17 @@ def test_gradients_in_finer_parts_than_the_weights_are_scattered_behind_each_bac
     assert actions(one("F0 F1 B0 B1", finer)) == "F0 F1 B0 scatter-0 B1 scatter-0 reduced-0 update gather-0"
 
 
+def test_gathers_start_in_the_order_in_which_the_next_forward_awaits_them() -> None:
+    """What no task reads comes behind, and then what other roles have, too, in the order that all of them have."""
+    lowering = one("F0 B0", *(flat(n, f"w{n}", 0, ZERO_1) for n in range(3)))
+    first, *others = lowering.functions
+    (section,) = first.sections
+    first = replace(first, sections=(replace(section, awaits=(0, 2)), section))
+    assert actions(replace(lowering, functions=(first, *others))).endswith("update gather-0 gather-2 gather-1")
+    shared = (*(replace(flat(n, f"w{n}", 0, ZERO_1), submesh=submesh({"pp": 2})) for n in range(2)), lowering.flats[2])
+    assert actions(replace(lowering, flats=shared)).endswith("update gather-2 gather-1 gather-0")
+
+
 def test_in_halves_the_gradients_of_weights_are_there_behind_the_second() -> None:
     lowering = one("F0 B0", flat(0, "w0", 0))
     halves = tuple(replace(f, backward=Backward.HALVES) for f in lowering.functions)

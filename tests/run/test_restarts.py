@@ -54,7 +54,9 @@ def whole(folder: Path) -> Attempt:
 
     def body(world: World, _: Any) -> None:
         own = replace(program, weights=program.weights.copy())
-        train(Engine(InMemory(own), world, torch.device("cpu"), background=False), folder, 0, lambda _: None)
+        engine = Engine(InMemory(own), world, torch.device("cpu"), background=False)
+        train(engine, folder, 0, lambda _: None)
+        engine.close()
 
     run_ranks(2, body)
     (only,) = attempts_in(folder)

@@ -79,7 +79,8 @@ def test_the_timeline_shows_what_is_exposed(plan: str) -> None:
         assert sum(e.communication_s for e in drawn) == pytest.approx(device.exposed_s)
         assert sum(x.time_s for x in report.timeline.exposed if x.row == row) == pytest.approx(device.exposed_s)
         waits = [e for e in drawn if e.kind is EventKind.EXPOSED]
-        assert sum(e.communication_s for e in waits) == pytest.approx(of(device, ExposedPart.MESSAGES))
+        awaited = of(device, ExposedPart.MESSAGES) + of(device, ExposedPart.WEIGHTS)
+        assert sum(e.communication_s for e in waits) == pytest.approx(awaited)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,9 @@ def on_ranks(plan: str, work: Work, precision: str | None = None) -> list[Any]:
         own = replace(program, weights=initial_state(model, compiled.program.graph))
         engine = Engine(InMemory(own), world, CPU, background=False)
         place(lambda: engine.training.runner.doing or "between tasks")
-        return work(engine)
+        found = work(engine)
+        engine.close()
+        return found
 
     return run_ranks(program.table.world_size, body)
 

@@ -68,7 +68,10 @@ def live(plan: str, work: Work, tmp_path: Path) -> list[Any]:
 
     def body(world: World, place: Any) -> Any:
         model = model_of(gan(), batches(1)[0], AXES, loss=LOSSES)
-        return work(Engine(Live(path, model, params, world.control), world, CPU, background=False))
+        engine = Engine(Live(path, model, params, world.control), world, CPU, background=False)
+        found = work(engine)
+        engine.close()
+        return found
 
     return run_ranks(count, body)
 

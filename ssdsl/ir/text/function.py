@@ -66,17 +66,22 @@ def given_lines(function: Function, graph: Graph, names: tuple[str, ...]) -> Ite
 
 
 def section_lines(section: Section, graph: Graph, axes: Axes) -> Iterator[str]:
-    """Yields the lines of a section: its header, with the flat parameters that it gathers, and its instructions."""
+    """Yields the lines of a section: its header, with the flat parameters that it gathers and awaits, and its
+    instructions."""
     words = [f"section {section.layer}".rstrip(), "recompute" if section.recompute else ""]
     words.append(f"again {_names(section.again)}" if section.again else "")
     runs = ", ".join(f"{start}..{stop}" for start, stop in section.compiled)
     words.append(f"compiled {runs}" if runs else "")
-    words.append(f"gathers {', '.join(f'flat{n}' for n in section.gathers)}" if section.gathers else "")
+    words += [f"{verb} {', '.join(f'flat{n}' for n in numbers)}" for verb, numbers in _of_flats(section) if numbers]
     yield " ".join(filter(None, words))
     lines = body_lines(section.body, graph, axes, section.layer, section.awaited)
     for number, line in enumerate(lines):
         yield from (f"  start %{c.result.name} of %{c.source}" for c in section.starts_at(number))
         yield f"  {line}"
+
+
+def _of_flats(section: Section) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return ("gathers", section.gathers), ("awaits", section.awaits)
 
 
 def body_lines(

@@ -168,7 +168,7 @@ class ActionText:
             case Update():
                 return "update"
             case GatherParam():
-                return f"gather flat{action.flat}"
+                return f"start gather flat{action.flat}"
             case _:
                 assert_never(action)
 

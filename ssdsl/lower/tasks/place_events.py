@@ -121,6 +121,7 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
         return
     yield from complete
     yield from _epilogue(flats, {f.number for last in last_backward.values() for f in last})
+    yield from _gathers(lowering, role, tasks, flats)
 
 
 class _Ends(dict[tuple[int, bool], End | None]):
@@ -200,4 +201,17 @@ def _epilogue(flats: list[FlatParam], started: set[int]) -> Iterator[Action]:
     yield from (StartReduce(f.number) for f in once if f.number not in started)
     yield from (WaitReduce(f.number) for f in flats if f.completion.each or f.completion.once)
     yield Update()
-    yield from (GatherParam(f.number) for f in flats if f.sharded.updated)
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+
+
+def _gathers(lowering: Scheduled, role: Role, tasks: tuple[Task, ...], flats: list[FlatParam]) -> Iterator[GatherParam]:
+    """Starts to gather weights that other devices have updated, in the order in which the next forward awaits them.
+    Those shared with other roles come behind, as all roles must have one order: that of the layers."""
+    updated = [f for f in reversed(flats) if f.sharded.updated]  # they are numbered from the last layer
+    alone = [f.number for f in updated if f.submesh == role.submesh]
+    functions = dict.fromkeys(t.function for t in tasks if isinstance(t, Compute) and t.phase is Phase.FORWARD)
+    awaited = (flat for n in functions for section in lowering.functions[n].sections for flat in section.awaits)
+    order = [*(n for n in awaited if n in alone), *alone, *(f.number for f in updated)]
+    yield from map(GatherParam, dict.fromkeys(order))

@@ -398,7 +398,7 @@ def _check(
         ScatterGrads: "one behind each addend" if flat.completion.each else "no scatter: gradients are no finer",
         StartReduce: f"{once} starts behind the last addend, or within the task that adds it to all weights",
         WaitReduce: f"{waited} waits between start and update",
-        GatherParam: f"{gathered} gathers behind the update",
+        GatherParam: f"{gathered} starts of gathers behind the update",
     }
     tensor, span = ", ".join(flat.weights[:3]), flat.submesh.mesh.span
     for kind, is_right in in_time.items():

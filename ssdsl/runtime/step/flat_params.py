@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from ..profile.operator_clock import TimedPlace
-from ..ranks.transport import PendingWork
+from ..ranks.transport import PendingWork, Works
 from ..ranks.world import Group
 from .completion import CompletionStep, GradientCompletion, Levels, gathered, part_of
 from .gradient_buckets import Bucket, Reduction
@@ -105,7 +105,12 @@ class FlatWeights:
         """Frees what `weights` has allocated for a module."""
 
     def gather(self) -> None:
-        """Gathers the weights that other ranks updated, up to what this rank holds."""
+        """Starts to gather the weights that other ranks have updated, up to what this rank holds; `settle` awaits
+        them."""
+
+    def settle(self) -> None:
+        """Awaits the weights that other ranks have updated, if they are under way. All who read or write what this rank
+        holds do so first: modules, checkpoints, the optimizer's next step."""
 
     def finish(self) -> None:
         """The end of a step: awaits what is under way, and frees what was gathered for backward."""
@@ -224,6 +229,7 @@ class Sharded(FlatWeights):
     def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int, levels: Levels) -> None:
         super().__init__(number, values, tied, parts)
         self.levels = levels
+        self._updated: PendingWork | None = None  # the gather of what other ranks have updated
         self._scattering: Reduction | None = None
         self._sum: torch.Tensor | None = None  # of the gradients that were scattered
 
@@ -238,6 +244,7 @@ class Sharded(FlatWeights):
 
     def stepped(self) -> dict[str, tuple[Span, torch.Tensor]]:
         """The elements of each weight that lie in the shard."""
+        self.settle()
         return {name: (span, self.shard.detach()[part]) for name, span, part in self._in_shard()}
 
     def gradients(self) -> dict[str, torch.Tensor | None]:
@@ -257,16 +264,23 @@ class Sharded(FlatWeights):
                 yield slot.name, (low - slot.start, high - slot.start), slice(low - first, high - first)
 
     def gather(self) -> None:
-        """Fills `held` from the shards."""
+        """Starts to fill `held` from the shards. Of several groups the outermost one's gather is under way."""
         if not self.levels.updated:
             return
+        self.settle()
         outer, *inner = self.levels.updated
         part = self.shard.detach().clone()
         for group in reversed(inner):
             with self.noted(group):
                 part = gathered(part, group)
         with self.noted(outer):
-            outer.all_gather(self.held.detach(), part)
+            self._updated = Works([outer.start_all_gather(self.held.detach(), part)], part)
+
+    def settle(self) -> None:
+        """Awaits the gather that fills `held`."""
+        if self._updated is not None:
+            work, self._updated = self._updated, None
+            work.wait()
 
     # -- gradients ---------------------------------------------------------------------------------------------------
 
@@ -325,6 +339,11 @@ class ShardedState(Sharded):
         self.shard = torch.nn.Parameter(self._shard_of(self.held))  # an update of this view changes the weights
         self.parameters = {n: torch.nn.Parameter(v) for n, v in self.views(self.held).items()}
         self.bucket = Bucket(self)
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """All weights, once the last update has arrived."""
+        self.settle()
+        return self.parameters
 
     def _left(self) -> torch.Tensor:
         return self.bucket.filled()
@@ -404,6 +423,7 @@ class ShardedWeights(Sharded):
 
     def start_gather(self) -> None:
         """Starts to gather the weights for their next reader."""
+        self.settle()
         part = self.held.detach()
         whole = part.new_empty(part.numel() * self.group.size)
         with self.noted(self.group):

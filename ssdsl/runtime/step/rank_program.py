@@ -108,7 +108,7 @@ class RankProgram:
             raise told from error
 
     def after_update(self) -> None:
-        """Gathers the weights that other ranks have updated. All ranks call it after each step of training."""
+        """Starts to gather the weights that other ranks have updated. All ranks call it after each step of training."""
         if self.role is not None:
             self.code.after_update(self.runner)
         self.runner.doing = None

@@ -1,5 +1,5 @@
 """Runs one rank's part of a step. A role's `step(run)` calls forward, send, wait, backward and reduce, in order. Its
-`after_update(run)` gathers what other ranks have updated."""
+`after_update(run)` starts to gather what other ranks have updated."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -93,7 +93,8 @@ class Runner:
             flat.drop_gradients()
         run(self)
         for flat in self.weights.flats:
-            flat.finish()  # an update changes the weights
+            flat.finish()
+        self.weights.settle()  # an update changes the weights, also those that no task has read
         self.parts = [(output, list(output.parts(self.values))) for output in self.outputs]
         self.doing = None
         self.mover.finish()
@@ -309,10 +310,13 @@ class Runner:
         with self._on_flat("gradients", flat, "reduce") as weights:
             weights.wait_reduce()
 
-    def gather(self, flat: int) -> None:
-        """Gathers the weights that other ranks updated."""
+    def start_gather(self, flat: int) -> None:
+        """Starts to gather the weights that other ranks have updated; who reads them awaits them. A step that is
+        recorded awaits them here, so that the time of a task is that of its operators."""
         with self._on_flat("weights", flat, "optimizer") as weights, torch.no_grad():
             weights.gather()
+            if self.recorder is not None:
+                weights.settle()
 
     @contextmanager
     def _on_flat(self, doing: str, flat: int, span: str) -> Iterator[FlatWeights]:

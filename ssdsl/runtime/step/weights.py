@@ -91,9 +91,19 @@ class Weights:
         self.buffers = buffers
         self.next: dict[str, torch.Tensor] = {}
         self.flat_of = {s.name: f for f in flats for s in f.slots}
-        self.tensors = {n: p for f in flats for n, p in f.parameters.items()}
         self.gathers = any(isinstance(f, ShardedWeights) for f in flats)
         self._numbered = {f.number: f for f in flats}
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The weights that exist between steps, by name."""
+        self.settle()
+        return {name: weight for flat in self.flats for name, weight in flat.parameters.items()}
+
+    def settle(self) -> None:
+        """Awaits the weights that other ranks have updated: what this rank holds may then be read and written."""
+        for flat in self.flats:
+            flat.settle()
 
     def names(self) -> Iterator[str]:
         """The names of all weights and buffers of this process."""

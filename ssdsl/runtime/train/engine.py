@@ -184,6 +184,7 @@ class Engine:
         for name, first in self.programs.state.aliases.items():
             if first in names:
                 names[first].append(name)
+        self.weights.settle()  # an optimizer may copy what it is made for
         with self.rank_programs.together():
             sparse = self.table.sparse
             mine = chosen_weights(names, weights)
@@ -364,6 +365,7 @@ class Engine:
         """Gathers on each rank the weights that other ranks updated (ZeRO-1 and -2)."""
         for flat in self.weights.flats:
             flat.gather()
+        self.weights.settle()
 
     def resume(self, folder: str | Path) -> dict[str, Any] | None:
         """Continues training from a checkpoint and returns its `more`; None if the folder holds none yet.
@@ -376,7 +378,9 @@ class Engine:
             return self._checkpoints.resume(folder)
 
     def close(self) -> None:
-        """Waits for a running save; raises EngineError if it failed."""
+        """Waits for the weights that other ranks updated last, and for a running save. Raises EngineError if that
+        failed."""
+        self.weights.settle()
         self._checkpoints.close()
 
     # -- what ranks do together ----------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ def _peak_flops(engine: Engine) -> float | None:
 
 def gradients(weights: Weights, pieces: dict[str, Piece]) -> dict[str, Any]:
     """This rank's pieces of the gradients; called when they are complete."""
-    found = {}
+    found, tensors = {}, weights.tensors
     for flat in weights.flats:
         values: dict[str, torch.Tensor | None]
         if flat.shard is not None:
@@ -140,14 +140,13 @@ def gradients(weights: Weights, pieces: dict[str, Piece]) -> dict[str, Any]:
         else:
             values = {name: parameter.grad for name, parameter in flat.parameters.items()}
         for name, value in values.items():
-            found[name] = pieces[name].with_layout(
-                value if value is not None else torch.zeros_like(weights.tensors[name])
-            )
+            found[name] = pieces[name].with_layout(value if value is not None else torch.zeros_like(tensors[name]))
     return found
 
 
 def state(weights: Weights, pieces: dict[str, Piece]) -> dict[str, Any]:
     """This rank's pieces of the weights and buffers."""
+    weights.settle()
     found = {}
     for flat in weights.flats:
         values = flat.views(_gathered(flat, flat.shard)) if flat.shard is not None else flat.parameters

@@ -39,6 +39,7 @@ MARKS = {
     EventKind.OPTIMIZER: GanttMark("O", "optimizer", "#0f141d on #95a2b8"),
     EventKind.TRANSFER: GanttMark("=", "transfer", "#120b38 on #a094f7"),
     EventKind.EXPOSED: GanttMark("~", "exposed", "#3b0410 on #f0768b"),
+    EventKind.GATHER: GanttMark("G", "gather weights", "#06222c on #2293c3"),
 }
 SENT = replace(MARKS[EventKind.TRANSFER], letter=">", word="sent")
 RECEIVED = replace(MARKS[EventKind.TRANSFER], letter="<", word="received")

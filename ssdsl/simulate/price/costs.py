@@ -5,6 +5,7 @@ from typing import Protocol
 
 from ssdsl.ir.function import Function
 from ssdsl.ir.program import Role, Traced
+from ssdsl.plan.plan import Phase
 from ssdsl.record import Record, replace
 
 
@@ -66,8 +67,8 @@ class Costs(Protocol):
         weights), a `Wait` nothing. The communication of an `Update` is that which still completes gradients."""
         ...
 
-    def of_sections(self, function: Function, role: Role) -> Sequence[float]:
-        """The time that the backward of a function takes in each of its sections, in any unit."""
+    def of_sections(self, function: Function, role: Role, phase: Phase) -> Sequence[float]:
+        """The time that a forward, or a whole backward, of a function takes in each of its sections, in any unit."""
         ...
 
 

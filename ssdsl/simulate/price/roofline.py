@@ -167,10 +167,10 @@ class Roofline:
             case _:
                 assert_never(action)
 
-    def of_sections(self, function: Function, role: Role) -> list[float]:
-        """The seconds of the backward of each section, with its collectives."""
-        slowest = self._slowest(function, Phase.BACKWARD, role)
-        return [self.of_section(function, number, slowest)[1] for number in range(len(function.sections))]
+    def of_sections(self, function: Function, role: Role, phase: Phase) -> list[float]:
+        """The seconds of the forward, or of the backward, of each section, with its collectives."""
+        slowest, which = self._slowest(function, phase, role), 0 if phase is Phase.FORWARD else 1
+        return [self.of_section(function, number, slowest)[which] for number in range(len(function.sections))]
 
     def of_section(
         self, function: Function, number: int, device: Device, submesh: Submesh | None = None

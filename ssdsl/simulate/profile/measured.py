@@ -66,7 +66,7 @@ class Measured:
             case _:
                 assert_never(action)
 
-    def of_sections(self, function: Function, role: Role) -> list[int]:
+    def of_sections(self, function: Function, role: Role, phase: Phase) -> list[int]:
         """The arithmetic of each section."""
         return [self._flops(i for i in section.body if isinstance(i, OpPart)) for section in function.sections]
 

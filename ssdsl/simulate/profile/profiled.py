@@ -98,9 +98,9 @@ class Profiled:
         met = (self._collective(c.call, function) for c in awaited)
         return total((Cost(computing), *met))
 
-    def of_sections(self, function: Function, role: Role) -> list[float]:
-        """The seconds of the instructions of each section in backward."""
-        return [sum(self._of_section(function, section, Phase.BACKWARD)) for section in function.sections]
+    def of_sections(self, function: Function, role: Role, phase: Phase) -> list[float]:
+        """The seconds of the instructions of each section."""
+        return [sum(self._of_section(function, section, phase)) for section in function.sections]
 
     def _instructions(self, function: Function, phase: Phase) -> Iterator[float]:
         for section in function.sections:

@@ -119,6 +119,22 @@ def gather_of_weights_dropped(program: Program) -> Found:
 
 
 @mutation
+def updated_weights_read_before_they_arrive(program: Program) -> Found:
+    """A section does not await what another device has updated, or one behind it does."""
+    for name, function, become in parts_in(program):
+        for s, section in enumerate(function.sections):
+            for k, flat in enumerate(section.awaits):
+                sections = put(function.sections, s, replace(section, awaits=put(section.awaits, k)))
+                yield f"{name} {section.layer} {flat}", become(replace(function, sections=sections))
+                if s + 1 < len(sections):
+                    late = replace(sections[s + 1], awaits=(flat, *sections[s + 1].awaits))
+                    yield (
+                        f"{name} {section.layer} {flat} late",
+                        become(replace(function, sections=put(sections, s + 1, late))),
+                    )
+
+
+@mutation
 def gathered_ahead_for_nobody(program: Program) -> Found:
     """Forward gathers ahead in another order, or backward what it does not read then."""
     for name, function, become in parts_in(program):

@@ -133,7 +133,9 @@ def on_ranks(plan: str, act: Act, net: type[torch.nn.Module] = Net) -> list[Any]
         own = replace(program, weights=initial_state(model, compiled(plan, net).graph))
         engine = Engine(InMemory(own), world, torch.device("cpu"), background=False)
         engine.optimizer(torch.optim.SGD, lr=0.1)
-        return act(engine)
+        found = act(engine)
+        engine.close()
+        return found
 
     return run_ranks(program.table.world_size, body)
 

@@ -99,12 +99,15 @@ def test_a_change_that_does_not_help_is_not_named() -> None:
     assert what_hides(found.program, found.source, report, rows, refused) == []
 
 
-@pytest.mark.parametrize(("text", "kind", "line"), [(TENSORS, "all_reduce", 2), (ZERO, "all_gather", 3)])
-def test_rows_name_the_statement(text: str, kind: str, line: int) -> None:
+@pytest.mark.parametrize(
+    ("text", "kind", "line", "why"),
+    [(TENSORS, "all_reduce", 2, Why.HERE), (ZERO, "all_gather", 3, Why.DATA)],
+)
+def test_rows_name_the_statement(text: str, kind: str, line: int, why: Why) -> None:
     _, report, rows = simulated(text, slow(1.0))
     first = as_json(exposed_view(report, rows))[0]
     assert str(first["communication"]).startswith(f"{kind}, ") and str(first["statement"]).startswith(f"p.ssp:{line}")
-    assert first["why"] == Why.HERE and 0 < float(first["exposed_s"] or 0) < report.step_s
+    assert first["why"] == why and 0 < float(first["exposed_s"] or 0) < report.step_s
 
 
 @pytest.mark.parametrize("text", [TENSORS, ZERO])

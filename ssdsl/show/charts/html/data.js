@@ -3,7 +3,7 @@
 const data = JSON.parse(document.getElementById("timeline").textContent);
 
 const KINDS = data.kinds;
-const LETTERS = { fwd: "F", bwd: "B", dgrad: "B", wgrad: "W", reduce: "R", optimizer: "O" };
+const LETTERS = { fwd: "F", bwd: "B", dgrad: "B", wgrad: "W", reduce: "R", optimizer: "O", gather: "G" };
 const WORDS = {
   fwd: "forward",
   bwd: "backward",
@@ -13,6 +13,7 @@ const WORDS = {
   reduce: "reduction of gradients",
   optimizer: "optimizer",
   exposed: "exposed communication",
+  gather: "gathering of weights",
 };
 const COMPUTE = 0;
 
