@@ -17,7 +17,7 @@ def posted(lowering: Scheduled) -> list[str]:
     """The messages and tasks of each role, as its devices carry them out."""
     placed = place_events(lowering)
     plan, functions, messages, roles = placed.plan, placed.functions, placed.messages, placed.roles
-    program = Program(plan, functions, (), messages, (), (), roles, loss=None)  # type: ignore[arg-type]
+    program = Program(plan, functions, (), messages, (), (), roles, losses=())
     return [words(tuple(_tasks(role.actions))) for role in roles_of_devices(program)]
 
 
