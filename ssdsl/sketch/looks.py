@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 from ssdsl.analyse.state import StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
+from ssdsl.identity import ByIdentity
 from ssdsl.ir.program import Kernels
+from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import Reading, read_plan
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Plan
 from ssdsl.record import Record, replace
 from ssdsl.sketch.answers import clocks
 from ssdsl.sketch.bounds.bounds import Bounds, HeldBytes, Least
-from ssdsl.sketch.bounds.task_bounds import least_of
+from ssdsl.sketch.bounds.task_bounds import has_orders, least_of
 from ssdsl.sketch.family import family
 from ssdsl.sketch.sketch import Sketch, Values
 from ssdsl.solve.grid import Point, Worth
@@ -54,11 +56,10 @@ class Looks:
     memory: float
     is_measured: bool
     kernels: Kernels
-    bounds: Bounds = field(init=False)
+    bounds: ByIdentity[Graph, Bounds] = field(default_factory=ByIdentity)  # of plans that name parts, others
     without_order: list[bool] = field(init=False)  # of each sketch, whether it has no order
 
     def __post_init__(self) -> None:
-        self.bounds = Bounds(self.model.graph, self.cluster, self.state)
         self.without_order = [*map(clocks.is_without_order, self.sketches)]
 
     def at(self, question: tuple[bool, Point]) -> Look:
@@ -88,14 +89,16 @@ class Looks:
         if plan.devices not in self.devices:
             return Look(elsewhere=True)
         self.cluster.check_size(plan.devices)
-        least = self.bounds.of(plan, may_be_halved)
+        if (bounds := self.bounds.get(plan.graph)) is None:
+            bounds = self.bounds[plan.graph] = Bounds(plan.graph, self.cluster, self.state)
+        least = bounds.of(plan, may_be_halved)
         if self.is_measured:
             least = Least(UNKNOWN_S, least.memory)
         return replace(self._found(plan, least), family=family(plan))
 
     def _nearer(self, reading: Reading, may_be_halved: bool) -> Look:
-        plan = reading.plan
-        return self._found(plan, least_of(plan, self.cluster, self.state, may_be_halved, self.kernels))
+        plan, hides = reading.plan, has_orders(reading.script)
+        return self._found(plan, least_of(plan, self.cluster, self.state, may_be_halved, self.kernels, hides))
 
     def _found(self, plan: Plan, least: Least) -> Look:
         fullest = max(least.memory, key=lambda h: h.size_bytes / h.capacity_bytes, default=HeldBytes(0.0, 1.0))

@@ -143,8 +143,8 @@ def sketch_of(
     context = context_without_errors(script, model, chosen, folder)
     facts = context.facts
     # once more with all other params at 1: at its default a split may not divide, and its dimension would be missed
-    at_one = context_without_errors(script, model, {**dict.fromkeys(facts.params, 1), **chosen}, folder).facts
-    sizes = {*_cut_sizes(facts, model), *_cut_sizes(at_one, model)}
+    at_one = context_without_errors(script, model, {**dict.fromkeys(facts.params, 1), **chosen}, folder)
+    sizes = {size for ctx in (context, at_one) for size in _cut_sizes(ctx.facts, ctx.model)}
     axes = _axes(script) | {e.text: None for e in _divided(script)}
     free: dict[str, OpenParam] = {}
     for s in script.statements:

@@ -36,8 +36,9 @@ _Reader = tuple[str, int]  # a function, and the number of one of its sections
 
 class _Kind(NamedTuple):
     """The properties that weights share to be in one flat parameter. `where`: with ZeRO-3, the module whose weights are
-    gathered together; for a tied weight, its own name; else empty. `readers`: with ZeRO-3, the sections that gather
-    them: where a layer is in several, as one that is recomputed in part, each gathers no more than it reads.
+    gathered together; for a tied weight whose copies differ in more than their devices, its own name; else empty.
+    `readers`: with ZeRO-3, the sections that gather them: where a layer is in several, as one that is recomputed in
+    part, each gathers no more than it reads.
 
     `unequal`: the axes along which parts of a weight differ in size. What lies behind such a part has another address
     on each device, and a matrix product may round otherwise where its operand is aligned otherwise: copies of a weight
@@ -90,9 +91,9 @@ def flatten_params(lowering: Assembled) -> Formed:
         reached = tuple(p for p in lowering.params if p.weight not in unreached)
         return grown(lowering, Formed, flats=tuple(_completed(flat, reached) for flat in lowering.held.flats))
     layers = layer_paths(lowering.graph)
-    submeshes: dict[str, list[Submesh]] = {}
+    homes: dict[str, list[Param]] = {}
     for param in lowering.params:
-        submeshes.setdefault(param.weight, []).append(param.submesh)
+        homes.setdefault(param.weight, []).append(param)
     cuts = _cuts(lowering)
     _check_nested(lowering, cuts)
     readers = _readers(lowering)
@@ -100,11 +101,12 @@ def flatten_params(lowering: Assembled) -> Formed:
     for param, cut in zip(reversed(lowering.params), reversed(cuts), strict=True):
         if not param.trained:
             continue
-        tied = tuple(submeshes[param.weight]) if len(submeshes[param.weight]) > 1 else ()
+        own = homes[param.weight]
+        tied = tuple(p.submesh for p in own) if len(own) > 1 else ()
         is_alike = len({s.axes for s in tied}) <= 1  # copies of unlike devices cannot sum their parts one by one
         sharded = _sharded(cut) if is_alike else StateAxes()
         where, read = "", tuple[_Reader, ...]()
-        if tied:
+        if tied and (sharded.optimizer or not _are_one_sum(own)):
             where = param.weight
         elif sharded.weights:
             layer = layer_of(param.weight, layers)
@@ -120,6 +122,11 @@ def flatten_params(lowering: Assembled) -> Formed:
     buckets = [(kind, bucket) for kind, params in groups.items() for bucket in _buckets(kind, params)]
     flats = (_flat(lowering.plan, n, kind, bucket) for n, (kind, bucket) in enumerate(buckets))
     return grown(lowering, Formed, flats=tuple(flats))
+
+
+def _are_one_sum(copies: list[Param]) -> bool:
+    """Whether the copies of a tied weight are so alike that its gradient may be summed with those of others."""
+    return len({(p.submesh.axes, p.layout, p.partial, p.dtype) for p in copies}) == 1
 
 
 def _readers(lowering: Assembled) -> dict[tuple[str, Submesh], tuple[_Reader, ...]]:

@@ -150,12 +150,19 @@ class FlatWeights:
             self._reduction = None
         if self.tied is None:
             return
-        for parameter in self.trained():
+        trained = [*self.trained()]
+        for parameter in trained:
             if parameter.grad is None or not self.tied.contributes:
                 parameter.grad = torch.zeros_like(parameter)
             parameter.grad = parameter.grad.contiguous()
-            with self.noted(self.tied.group):
-                self.tied.group.all_reduce(parameter.grad)
+        gradients = [parameter.grad for parameter in trained if parameter.grad is not None]
+        together = gradients[0] if len(gradients) == 1 else torch.cat([g.flatten() for g in gradients])
+        with self.noted(self.tied.group):
+            self.tied.group.all_reduce(together)
+        if len(gradients) > 1:
+            sums = torch.split(together, [g.numel() for g in gradients])
+            for gradient, total in zip(gradients, sums, strict=True):
+                gradient.copy_(total.view_as(gradient))
 
     def _put_gradient(self, completed: torch.Tensor) -> None:
         """Puts the completed gradient where the optimizer finds it."""

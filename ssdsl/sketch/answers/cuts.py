@@ -217,7 +217,7 @@ class Priced:
 
 def places_of(plan: Plan, model: ModelIndex) -> list[Placement]:
     """The places of the model's operators, in the order of the graph; equal neighbours once."""
-    return [place for place, _ in groupby(plan.of(op.name).home for op in model.ordered(model.compute))]
+    return [place for place, _ in groupby(plan.of(op.name).home for op in plan.graph.computing)]
 
 
 def starts_of(plan: Plan, layers: list[Layer], places: list[Placement]) -> tuple[int, ...] | None:

@@ -17,6 +17,7 @@ from ssdsl.collector import paused_collector
 from ssdsl.identity import ByIdentity
 from ssdsl.ir.function import Backward, Function, FunctionInput
 from ssdsl.ir.program import Compute, Kernels, Members, Program, Update
+from ssdsl.lang import nodes
 from ssdsl.lower.lower import formed, formed_with
 from ssdsl.lower.stages import Formed, Planned, Scheduled, grown
 from ssdsl.lower.tasks.graph import roles_of
@@ -153,13 +154,25 @@ def _named(plan: Plan, sets: Mapping[str, int]) -> Plan:
 # -- bounds ------------------------------------------------------------------------------------------------------------
 
 
+def has_orders(script: nodes.Script) -> bool:
+    """Whether a plan's own text orders tasks, perhaps those of parts of a function. A schedule of a library names whole
+    stages."""
+    return any(isinstance(node, nodes.OrderStatement | nodes.ClockStatement) for node in nodes.walk(script))
+
+
 @paused_collector()
 def least_of(
-    plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool, kernels: Kernels = Kernels.EAGER
+    plan: Plan,
+    cluster: Cluster,
+    state: StatePrecision,
+    halved: bool,
+    kernels: Kernels = Kernels.EAGER,
+    hides: bool = False,
 ) -> Least:
     """The bounds of a plan. `halved`: an order may name halves of backwards. Then a `.wgrad` may come last and nothing
     follows it; and a backward takes as long as the shorter of whole and in halves, which keeps some values that a whole
-    one computes or gathers again. Raises PlanError if the plan cannot be lowered."""
+    one computes or gathers again. `hides`: an order may cut functions in tasks that compute while another's collectives
+    travel, so these count for nothing. Raises PlanError if the plan cannot be lowered."""
     found = unordered(plan, _by_assignment(plan), cluster, state, kernels)
     ways = (found, found.halved()) if halved else (found,)
 
@@ -182,7 +195,7 @@ def least_of(
             of_role[r].append(f)
     for r, (role, own) in enumerate(zip(found.program.roles, of_role, strict=True)):
         times = {f.number: prod(t.parts for t in f.time) for f in own}
-        busy = sum((found.forward(f, r) + backward(f, r)) * times[f.number] for f in own)
+        busy = sum((busy_cores(f, r) if hides else found.forward(f, r) + backward(f, r)) * times[f.number] for f in own)
         head, tail = (min((ends[f.number] for f in own), default=0.0) for ends in (heads, tails))
         update = found.prices.costs.of(Update(), role)
         step = max(step, head + busy + max(update.time_s, 0.0 if halved else tail))
