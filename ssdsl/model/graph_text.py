@@ -31,7 +31,9 @@ def graph_blocks(graph: Graph) -> Iterator[Block]:
     yield [f"graph of {graph.name}", f"classes {', '.join(f'{cls} {word}' for cls, word in words.classes.items())}"]
     outputs = (f"output {name} = %{value}" for name, value in graph.outputs.items())
     updates = (f"update {buffer} = %{value}" for buffer, value in graph.updates.items())
-    yield [f"loss = %{graph.loss}", *outputs, *map(_returned, graph.returned), *updates]
+    loss = f"loss = %{graph.loss}" + (f" = {' + '.join(f'%{name}' for name in graph.addends)}" if graph.addends else "")
+    inserted = (f"inserted {name}" for name in sorted(graph.inserted))
+    yield [loss, *outputs, *map(_returned, graph.returned), *updates, *inserted]
     made = {o.value for operator in graph.operators for o in operator.outputs}
     given = (v for v in graph.values.values() if v.origin is not Origin.OPERATOR or v.name not in made)
     yield [*map(words.given, given), *(_constant(name, tensor) for name, tensor in graph.constants.items())]

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from ssdsl.model.graph import Origin
 from ssdsl.plan.divide_axes import AxisPlace, Divided, changed_records, named_anew, renamed_axes
-from ssdsl.plan.plan import DividedAxis, Inside, Mesh, Placement, Plan, StateShard
+from ssdsl.plan.plan import DividedAxis, InnerDevices, Mesh, Placement, Plan, StateShard
 from ssdsl.plan.statements.placement import BadMesh, Flaw
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
@@ -59,7 +59,7 @@ def _brought_back(plan: Plan, inner: Mesh) -> Plan:
     return replace(plan, meshes=meshes, operators=records, shards=shards, divided=(*plan.divided, *kept))
 
 
-def _pieces(outer: Mesh, inside: Inside) -> Iterator[Piece]:
+def _pieces(outer: Mesh, inside: InnerDevices) -> Iterator[Piece]:
     """The digits of the outer mesh's axes that the devices of the slice have all values of, the outermost first."""
     fixed = dict(inside.fixed)
     if inside.run is not None:
@@ -111,7 +111,7 @@ def _between(piece: Piece, axis: DividedAxis) -> Iterator[tuple[str, int]]:
             yield name, count
 
 
-def _fixed(inside: Inside, axes: dict[str, DividedAxis]) -> Iterator[tuple[str, int]]:
+def _fixed(inside: InnerDevices, axes: dict[str, DividedAxis]) -> Iterator[tuple[str, int]]:
     """The coordinates that all devices of the slice have."""
     fixed = dict(inside.fixed)
     if inside.run is not None:

@@ -16,7 +16,7 @@ from ssdsl.record import Record, replace
 from ssdsl.text.source import Span
 
 
-class Inside(Record):
+class InnerDevices(Record):
     """The slice of an earlier mesh that a mesh is: the devices with the `fixed` coordinates, and of one axis those of
     a `run`, (axis, start, step, count), which is then the outermost."""
 
@@ -35,7 +35,7 @@ class Mesh:
     axes: tuple[tuple[str, int], ...]
     first: int
     span: Span | None = field(default=None, compare=False)
-    inside: Inside | None = None
+    inside: InnerDevices | None = None
 
 
 class AxisDigit(Record):

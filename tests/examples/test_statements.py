@@ -29,6 +29,7 @@ RUNS: list[tuple[str, str, dict[str, int]]] = [  # every axis and every index ha
     ("context_parallel", GPT, {"U": 2}),
     ("data_parallel", GPT, {}),
     ("experts", "moe_gpt:tiny", {"T": 2, "D": 2}),
+    ("half_batch", GPT, {}),
     ("interleaved", GPT4, {}),
     ("megatron", GPT, {"D": 2, "M": 2}),
     ("pipeline", GPT, {}),

@@ -119,6 +119,8 @@ OTHER: dict[type, dict[str, Any]] = {
         "constants": {"few": constant_of(torch.tensor([1.5, 2.0])), "many": constant_of(torch.arange(1, 21))},
         "axes": {"x": ("batch", "width")},
         "outputs": {},
+        "addends": ("fc", "counted"),
+        "inserted": frozenset({"count"}),
         "returned": (Leaf((Step("list", "logits"),)),),
         "values": GRAPH.values | {"more": replace(VALUES[0], name="more")},
     },

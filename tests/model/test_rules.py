@@ -154,10 +154,10 @@ def compare(whole: Result, parts: Result, where: str) -> None:
 
 
 def test_every_row_is_covered() -> None:
-    """Every row but those of views, which all become `reshape`."""
+    """Every row but those of views, which all become `reshape`, and of a copy, which plans insert."""
     operators = (o for family in FAMILIES for o in captured(family)[0].operators)
     covered = {o.row.name for o in operators if o.stage is not Stage.CONSTANT}
-    needed = {name for name, op in ROWS.items() if op.dims is not regroup} | {"aten::reshape"}
+    needed = {name for name, op in ROWS.items() if op.dims is not regroup and name != "aten::clone"} | {"aten::reshape"}
     assert needed <= covered, f"no family of rule_cases.py calls {sorted(needed - covered)}"
 
 

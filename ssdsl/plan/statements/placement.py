@@ -11,7 +11,7 @@ from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.errors.values import Wanted
 from ssdsl.plan.eval.expressions import evaluate, expect, turns, whole_number
 from ssdsl.plan.eval.select import mesh_size, whole_operators
-from ssdsl.plan.plan import Inside, Mesh, Placement
+from ssdsl.plan.plan import InnerDevices, Mesh, Placement
 from ssdsl.plan.statements.param import origin_of
 from ssdsl.plan.values import Devices, is_devices
 from ssdsl.record import replace
@@ -44,7 +44,7 @@ def _declared(ctx: Context, s: nodes.MeshStatement, name: str) -> Devices:
     return Devices(name)
 
 
-def _inside(ctx: Context, on: nodes.On) -> Inside:
+def _inside(ctx: Context, on: nodes.On) -> InnerDevices:
     """The devices of a mesh on others: one slice, or several that differ in one coordinate, which grows in equal steps.
     Raises PlanError."""
     if on.word.text != "on":
@@ -52,7 +52,7 @@ def _inside(ctx: Context, on: nodes.On) -> Inside:
     slices = [expect(ctx, e, is_devices, Wanted.DEVICES) for e in on.devices]
     first = slices[0]
     if len(slices) == 1:
-        return Inside(first.mesh, first.fixed)
+        return InnerDevices(first.mesh, first.fixed)
     coordinates = [dict(s.fixed) for s in slices]
     varying = [axis for axis, at in first.fixed if any(c.get(axis) != at for c in coordinates)]
     if len({(s.mesh, *c) for s, c in zip(slices, coordinates, strict=True)}) > 1 or len(varying) != 1:
@@ -64,7 +64,7 @@ def _inside(ctx: Context, on: nodes.On) -> Inside:
     if not is_run or size % (step * count) or start // step % count:
         raise PlanError(BadMesh(on.span, Flaw.NO_SLICES, first.mesh))
     fixed = tuple((axis, at) for axis, at in first.fixed if axis != varying[0])
-    return Inside(first.mesh, fixed, (varying[0], start, step, count))
+    return InnerDevices(first.mesh, fixed, (varying[0], start, step, count))
 
 
 def _check(ctx: Context, s: nodes.MeshStatement, new: Mesh) -> None:
