@@ -89,6 +89,7 @@ def test_equal_layers_share_one_function(files: dict[str, str]) -> None:
     assert 'y = layers(add_1, weights, "layers.2", m)' in text and 'layers(y, weights, "layers.3", m)' in text
 
 
+@pytest.mark.slow
 def test_the_same_plan_gives_the_same_bytes(files: dict[str, str]) -> None:
     """In a process with other hashes of strings, so that no order of a set can show."""
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"

@@ -90,6 +90,7 @@ def test_parts_that_take_turns_exchange_a_gradient_once(plan: str) -> None:
         assert not exchanged, exchanged
 
 
+@pytest.mark.slow
 def test_with_parts_on_a_device_less_is_there_at_a_time() -> None:
     """Co-shard's reason to be: what Megatron's plan of as many devices has at once in a block's backward."""
     graph = captured("swin:small,depths=1-1-2-1,batch=4,image=256,window=8", meta=True)[1]

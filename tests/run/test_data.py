@@ -226,6 +226,7 @@ def test_a_run_on_data_of_ones_own(tmp_path: Path) -> None:
         assert line["loss"] == pytest.approx(loss.item(), rel=1e-5) and line["samples_per_s"] > 0
 
 
+@pytest.mark.slow
 def test_workers_start_as_in_any_script(tmp_path: Path) -> None:
     """Though the ranks are copies of a process: what cannot be imported or pickled need not be."""
     local = (

@@ -108,6 +108,7 @@ def test_a_range_of_devices_seeks_the_best_use_of_each(most: int) -> None:
     assert {t.setting.devices for t in found.ranked} <= {*devices}
 
 
+@pytest.mark.slow
 def test_the_same_again() -> None:
     first, again = (
         searched(work(load_cluster("a100x8"), range(4, 5), "megatron", "zero", M=(1, *PARTS)), 6) for _ in range(2)
@@ -447,6 +448,7 @@ def test_what_stands_in_a_width_is_open() -> None:
     assert {t.values["N"] for t in known.ranked} == {8} and known.elsewhere > 0
 
 
+@pytest.mark.slow
 def test_which_way_projections_are_cut() -> None:
     """As autoparallel decides for LLaMA3-70B: q, k, v, gate and up by their outputs, o and down by their inputs, norms
     whole."""

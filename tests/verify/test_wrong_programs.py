@@ -33,6 +33,7 @@ def test_a_gradient_not_summed(program: Callable[..., Any]) -> None:
     assert re.search(DISAGREE, found(wrong))
 
 
+@pytest.mark.slow
 def test_a_part_scaled(program: Callable[..., Any]) -> None:
     """A thousandth too much between two stages."""
     wrong = program("pipeline", "gpt:tiny,seq=16")

@@ -22,6 +22,7 @@ def test_all_calls_beside_gloo(python: str) -> None:
     assert done.returncode == 0 and done.stdout.split() == ["equal"] * 3, done.stderr
 
 
+@pytest.mark.slow
 def test_no_faster_than_the_link(python: str) -> None:
     """Nor much slower, at the best of three times: what a busy machine adds to each is far below the other bound."""
     done = torchrun(python, "tests.runtime.link.timed", 3, "bandwidth=200Mb/s,latency=20ms")

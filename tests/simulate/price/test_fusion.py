@@ -86,6 +86,7 @@ def test_a_fused_gelu_keeps_what_enters_it() -> None:
     assert fused.items() <= eager.items()
 
 
+@pytest.mark.slow
 def test_a_kernel_leaves_the_dtype_that_is_asked_for() -> None:
     """A softmax in single precision of scores in half: it keeps what it leaves."""
     program = compiled("data_parallel", "swin:tiny,dtype=fp16,attention=eager", D=1).program

@@ -80,6 +80,7 @@ def nodes_of_three(tmp_path: Path) -> Cluster:
     return load_cluster(str(tmp_path / "three.toml"))
 
 
+@pytest.mark.slow
 def test_a_stage_across_nodes_gets_less(nodes_of_three: Cluster) -> None:
     graph = graph_of("gpt:350m,layers=12,batch=32", meta=True)
     setting = {"D": (1,), "T": (2,), "S": (3,), "M": (8,)}

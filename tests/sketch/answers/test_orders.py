@@ -30,6 +30,7 @@ def sketch(plan: str = "megatron") -> Sketch:
     return sketch_of(source, EXAMPLES, index_model(graph_of(MODEL, meta=True)), range(4, 5), SETTING)
 
 
+@pytest.mark.slow
 def test_a_better_order_is_found_and_proved() -> None:
     graph, cluster = graph_of(MODEL, meta=True), load_cluster("a100x8")
     work = Search(graph, cluster, [sketch()], sketch(), range(4, 5))

@@ -208,6 +208,7 @@ def test_the_bubble_of_a_pipeline_is_in_the_bound() -> None:
     assert bound(1) > 1.5 * bound(8)
 
 
+@pytest.mark.slow
 def test_the_nearer_bound_counts_what_the_first_backward_needs_beside_parts_without_one() -> None:
     """Of AlphaFold's three passes only the last goes back."""
     path, cluster = ROOT / "examples/papers/sketch_passes.ssp", load_cluster("a100x64")
