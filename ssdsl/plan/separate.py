@@ -46,6 +46,7 @@ SLICE = Target(
     ),
 )
 WHOLE = "parts that a plan names are joined"
+MOST_KEPT = 8  # graphs with copies, of the last plans for a model
 Place = tuple[int, int]  # the axis of a tensor that carries a dimension, and the number of its factor there
 
 
@@ -123,6 +124,8 @@ def separated(model: ModelIndex, facts: Facts) -> ModelIndex:
                 beside.add(operator.name)
     key = first.index, runs, tuple(copies.items()), frozenset(beside)
     if key not in model.separated:
+        if len(model.separated) == MOST_KEPT:
+            model.separated.clear()
         separation = Separation(Edit(Plan(model.graph, (), {}, {})), first.index, runs, copies, beside)
         graph = separation.done().graph
         parts = dict(model.parts)
