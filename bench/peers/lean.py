@@ -16,7 +16,7 @@ from transformers.activations import NewGELUActivation
 from bench.gpt import SIZE
 from bench.peers.setup import IGNORED
 
-LAST = SIZE.layers - 1
+LAST = getattr(SIZE, "layers", 0) - 1  # another model has no layers, and no use for this
 Weights = dict[str, Tensor]
 Multiply = Callable[[Tensor | None, Tensor, Tensor], Tensor]
 gelu = NewGELUActivation()
