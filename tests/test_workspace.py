@@ -71,7 +71,7 @@ def kept() -> dict[tuple[str, str], Workspace]:
     return {(model, on): Workspace(graph_of(model), load_cluster(on)) for model in models for on in clusters}
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("plan", PLANS)
 def test_edits_in_one_workspace_are_answered_as_in_a_new_one(kept: dict[tuple[str, str], Workspace], plan: str) -> None:
     rng, seen = random.Random(plan), 0

@@ -30,7 +30,7 @@ PLANS = [
 ]
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(("plan", "model", "params"), PLANS)
 def test_shared_and_unshared_programs_are_equal(
     compiled: Callable[..., Program], plan: str, model: str, params: dict[str, int]

@@ -52,7 +52,7 @@ def spec_of(plan: str, folder: Path) -> str:
     return f"{folder}/{spec}" if spec.partition(":")[0] in FILES else spec
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize("name", PLANS)
 def test_a_plan_trains_as_one_device(name: str, folder: Path) -> None:
     """It is proved, and run in this process beside the single device."""

@@ -25,7 +25,7 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 LANGUAGE = (ROOT / "docs" / "language.md").read_text("utf-8")
 
 
-@pytest.mark.thinned(15)
+@pytest.mark.thinned(26)
 def test_a_plan_compiles_or_is_the_mistake_that_it_shows(
     block: Any, blocks: list[Any], graph_of: Callable[[str], Any], tmp_path: Path
 ) -> None:

@@ -55,7 +55,7 @@ def test_each_is_run() -> None:
     assert set(PLANS) <= dict(shipped_plans()).keys()
 
 
-@pytest.mark.thinned(15)
+@pytest.mark.thinned(26)
 @pytest.mark.parametrize(
     ("plan", "settings"), RUNS, ids=[",".join([p, *(f"{k}={v}" for k, v in s.items())]) for p, s in RUNS]
 )

@@ -104,7 +104,7 @@ def every_run() -> list[object]:
     return [*quick, *(pytest.param(*run, id=run[0], marks=pytest.mark.slow) for run in MORE)]
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(("name", "spec", "settings"), every_run())
 def test_each_statement_says_something(name: str, spec: str, settings: dict[str, int]) -> None:
     path = plan_path(name)

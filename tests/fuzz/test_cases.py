@@ -30,7 +30,7 @@ MODULES = {
 CASES = MODULES | {name: (found.model, found) for name, found in recipes().items()}
 
 
-@pytest.mark.thinned(14)
+@pytest.mark.thinned(24)
 @pytest.mark.parametrize(("model", "case"), CASES.values(), ids=CASES)
 def test_a_case_is_equal_or_refused(model: Recipe | str, case: Case) -> None:
     found = captured(model) if isinstance(model, Recipe) else captured_file(model)

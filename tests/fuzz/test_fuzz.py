@@ -30,6 +30,7 @@ def test_a_plan_is_equal_or_refused() -> None:
     assert (outcome.kind, outcome.sign) == ("refused", "E0203")
 
 
+@pytest.mark.slow
 def test_a_failure_becomes_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """With gradients that are not summed, what is left is one split over two ranks."""
     monkeypatch.setattr("ssdsl.runtime.step.flat_params.Replicated.start_reduce", lambda flat: None)

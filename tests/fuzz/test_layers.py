@@ -71,7 +71,7 @@ def recipe(front: str, *layers: tuple[str, tuple[object, ...]]) -> Recipe:
     return Recipe(4, 4, 4, 6, front, layers, "classes", 1)
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(16)
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_trains_as_on_one_device(name: str) -> None:
     layer, arguments, cut = LAYERS[name]

@@ -25,7 +25,8 @@ if importlib.util.find_spec("transformers"):
     CELLS += SHIPPED
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.slow
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(("family", "head", "plan"), CELLS)
 def test_cell_is_equal(family: str, head: str, plan: str) -> None:
     (row,) = (r for r in rows(dropout=False) if (r.family, r.head) == (family, head))

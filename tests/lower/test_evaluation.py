@@ -50,7 +50,7 @@ def forward_of(compiled: Compiled) -> Program:
     return lower(carry_over(compiled.plan, compiled.plan.graph), held=held, trains=False)
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("plan", PLANS)
 def test_it_is_proved(plain: tuple[Model, Graph], plan: str) -> None:
     try:

@@ -149,7 +149,7 @@ def nests_in_order(layout: Layout) -> bool:
     return all(a.factor != b.factor or a.digit.stride > b.digit.stride for a, b in pairs)
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(16)
 @pytest.mark.parametrize("dims", [2, 3])
 @pytest.mark.parametrize("sizes", LARGE, ids=lambda sizes: "x".join(map(str, sizes)))
 def test_transitions_on_16_devices(lockstep, tensors, sizes: tuple[int, ...], dims: int) -> None:

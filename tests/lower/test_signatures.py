@@ -37,7 +37,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[Plan], Program]:
     return lowered
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str, program_of: Callable[[str], Program], alone: Callable[[Plan], Program]) -> None:
     program = program_of(name)

@@ -154,7 +154,7 @@ def test_every_transfer(lockstep, tensors, world, name: str, dims: str) -> None:
             travel(lockstep, tensors, world, source, target, shape, forth, back, (before, after, after, before))
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", PLACES)
 def test_gradients_may_lie_otherwise_than_values(lockstep, tensors, world, name: str) -> None:
     source, target = PLACES[name]
@@ -168,7 +168,7 @@ def test_gradients_may_lie_otherwise_than_values(lockstep, tensors, world, name:
         travel(lockstep, tensors, world, source, target, shape, forth, back, (before, after, produced, needed))
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", PLACES)
 def test_what_several_need_may_be_broadcast(lockstep, tensors, world, name: str) -> None:
     source, target = PLACES[name]

@@ -39,7 +39,7 @@ def assert_same(found: Graph, graph: Graph) -> None:
         assert one.row is other.row or (one.row.name, one.row.text) == (other.row.name, other.row.text)
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("family", CASES)
 def test_every_operator_goes_through_a_file(family: str, tmp_path: Path) -> None:
     _, graph = captured_family(family)

@@ -265,7 +265,7 @@ MODELS: dict[str, Callable[[], Case]] = {
 }
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", MODELS)
 def test_no_rule_is_missing_in(name: str) -> None:
     torch.manual_seed(0)

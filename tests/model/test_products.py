@@ -152,7 +152,7 @@ def test_a_step_counts_what_torch_counts(name: str) -> None:
     assert counted(capture(model)) == counted_by_torch(model)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(
     "spec", ["bert:tiny", "vit:tiny", "t5:tiny", "resnet", "argus", pytest.param("alphafold2", marks=pytest.mark.slow)]
 )

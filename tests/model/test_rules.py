@@ -31,7 +31,7 @@ def captured(family: str) -> tuple[Graph, Values, torch.nn.Module]:
     return graph, run_graph(graph, outside(graph, module, INPUT)), module
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("family", CASES)
 def test_graph_computes_what_the_module_computes(family: str) -> None:
     graph, values, module = captured(family)
@@ -73,7 +73,7 @@ def reverse(x: torch.Tensor) -> torch.Tensor:
     return x.permute(axes).clone(memory_format=torch.contiguous_format).permute(axes)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize("family", CASES)
 def test_parts_compute_what_the_operator_computes(family: str) -> None:
     graph, values, _ = captured(family)

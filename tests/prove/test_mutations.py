@@ -125,7 +125,7 @@ def test_wrong_programs_are_refuted(compiled: Callable[..., Program], plan: str,
     assert [str(m) for m in accepted if not is_harmless(m)] == []
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(("plan", "model"), OTHERS, ids=lambda given: Path(given).name)
 def test_wrong_programs_of_other_models_are_refuted(compiled: Callable[..., Program], plan: str, model: str) -> None:
     program = compiled(plan, model)
@@ -177,7 +177,7 @@ NESTED = (
 )
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(
     "state", ["", "split model.optimizer by row into gpu", "split model.weights by row into gpu", *NESTED]
 )
@@ -210,7 +210,7 @@ def test_an_update_is_behind_all_tasks_where_nothing_is_trained() -> None:
     assert [str(m) for m in found if not prove(m.program).failures] == []
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(
     ("plan", "model", "outputs"),
     [

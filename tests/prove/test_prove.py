@@ -22,7 +22,7 @@ ERRORS = ROOT / "tests" / "errors"
 PLANS = sorted(p.stem for folder in ("examples", "tests/verify/plans") for p in (ROOT / folder).glob("*.ssp"))
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("model", ["gpt:tiny", "swin"])
 @pytest.mark.parametrize("plan", PLANS)
 def test_what_is_compiled_is_proved(compiled: Callable[..., Program], plan: str, model: str) -> None:

@@ -65,7 +65,7 @@ def planned(graph: Graph, text: str) -> Plan:
     return interpret_all(parse(Source("plan.ssp", text)), graph, {}, Path())[0]
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("text", [SPACE_AND_TIME, UNEQUAL], ids=["space and time", "unequal"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_equal(name: str, text: str) -> None:

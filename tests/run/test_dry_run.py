@@ -34,7 +34,7 @@ def waits(roles: tuple[DryRole, ...]) -> dict[tuple[str, str], int]:
     return found
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(
     ("plan", "params"),
     [

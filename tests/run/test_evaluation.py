@@ -91,7 +91,7 @@ def _check(given: tuple[Model, Graph], training: Compiled, *outputs: str) -> Non
     assert found.losses[0] != found.losses[1]
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(
     ("plan", "params"),
     [

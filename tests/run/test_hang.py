@@ -81,6 +81,7 @@ def stopping(program: Path, folder: Path, role: str, rank: int, before: str) -> 
     return folder
 
 
+@pytest.mark.slow
 def test_torchrun_ends_when_a_rank_hangs(mlp_program: Path, tmp_path: Path, python: str) -> None:
     """Rank 3 is stopped: rank 2 waits for it in an all_reduce, and rank 0 for rank 2's gradient."""
     program = stopping(mlp_program, tmp_path / "program", "gpus_pp1", 3, "forward(block1, m=0)")

@@ -13,6 +13,7 @@ from ssdsl.text.diagnostic import PlanError
 LATENCY_S = 0.05
 
 
+@pytest.mark.slow
 def test_a_run_over_the_emulated_network(mlp_program: Path, tmp_path: Path) -> None:
     """Two stages: in a step, one value goes to the second stage and its gradient comes back, each a latency."""
     over_gloo, over_link = (

@@ -57,7 +57,7 @@ def _compiled(model: Model, plan: str, params: dict[str, int]) -> Compiled:
     return compile_plan(EXAMPLES / f"{plan}.ssp", capture(model), params)
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(("plan", "params"), PLANS, ids=str)
 def test_the_state_is_the_same(of_batch: Callable[[int], Model], plan: str, params: dict[str, int]) -> None:
     whole, last = (_compiled(of_batch(rows), plan, params) for rows in (8, 4))
@@ -112,7 +112,7 @@ CUTS = {  # of a batch of 8, and what other numbers of samples are tried
 }
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(("text", "rows"), [(text, n) for text, tried in CUTS.items() for n in tried])
 def test_a_batch_of_any_size_trains_right(text: str, rows: int) -> None:
     training, found = resized(f"mesh gpus(dp = 2)\n{text}\nassign model to gpus\n", rows)
@@ -130,7 +130,7 @@ STATED = {  # of a batch of 8, another number of samples, and the sizes of the p
 }
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("text", STATED)
 def test_stated_parts_keep_their_shares(text: str) -> None:
     rows, expected = STATED[text]

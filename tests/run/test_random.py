@@ -48,7 +48,7 @@ def path_of(plan: str) -> Path:
     return next(p for f in ("examples", "tests/verify/plans") if (p := ROOT / f / f"{plan}.ssp").exists())
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(
     ("plan", "generator"), [*((plan, "hash") for plan in PLANS), ("sequence_parallel", "philox"), ("uneven", "philox")]
 )

@@ -99,7 +99,7 @@ def test_it_finds_what_enumeration_finds(nearer: bool) -> None:
     assert max(gaps) <= 1.05
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(("times", "every"), [(10, 3), (10, 1), (200, 1)])
 def test_it_finds_the_best_where_most_of_a_step_is_traffic(times: float, every: int) -> None:
     """Then a bound by arithmetic says little: what it leaves out is a sum more often than a factor."""

@@ -37,7 +37,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(("p", "m", "times", "transfer", "kept", "rate"), ROWS)
 def test_zero_bubble_with_memory_for_twice_as_many(
     p: int, m: int, times: tuple[float, float, float], transfer: float, kept: float, rate: float

@@ -36,7 +36,7 @@ def zb_v(p: int, m: int) -> list[list[Task]]:
     return rows
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(("p", "m", "times", "transfer", "kept", "rate"), ROWS)
 def test_it_is_no_longer_than_zb_v_in_its_memory(
     p: int, m: int, times: tuple[float, float, float], transfer: float, kept: float, rate: float

@@ -98,7 +98,7 @@ def alone(sizes: Any = LENGTHS) -> tuple[list[float], Text]:
     return losses, module
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize("plan", PLANS)
 def test_lengths_that_change_each_step_train_as_on_one_device(
     plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -188,7 +188,7 @@ class Sentences(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 BUCKETS: dict[str, Any] = {"buckets": [12, 4, SEQ], "pad": {"x": 0, "y": -100}, "drop_last": False, "shuffle": True}
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize("plan", [*PLANS][::-1])
 def test_buckets_of_lengths_train_as_on_one_device(plan: str, tmp_path: Path) -> None:
     """And a run that is resumed in the middle of an epoch, with workers, goes on with the same batches."""

@@ -62,7 +62,7 @@ def live(
     return run_ranks(count, body)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(("plan", "params", "count"), [("data_parallel", {"D": 2}, 2), ("zero", {"D": 3}, 3)])
 def test_a_last_batch_of_another_size_trains_too(plan: str, params: dict[str, int], count: int) -> None:
     def work(engine: Engine) -> list[float]:
@@ -93,7 +93,7 @@ def _order(plan: str, params: dict[str, int], count: int) -> list[dict[str, torc
     return list(live(Net, "data_parallel", {"D": 1}, 1, work)[0])
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(("plan", "params", "count"), [("tensor_parallel", {"T": 2}, 2), ("pipeline", {"M": 1}, 2)])
 def test_evaluation_is_the_module_in_eval_mode_and_changes_nothing(
     plan: str, params: dict[str, int], count: int
@@ -295,7 +295,7 @@ class Pair(Net):
         return torch.nn.functional.cross_entropy(scores.flatten(0, 1), y.flatten()), scores
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(("plan", "params"), [("pipeline", {"M": 2}), ("data_parallel", {"D": 2})])
 def test_batches_of_any_size_are_those_of_one_device(plan: str, params: dict[str, int]) -> None:
     """In parts of unequal sizes, or with fewer samples than parts; gradients of several sizes add up."""

@@ -66,7 +66,7 @@ def _without_the_rest(result: Any) -> Any:
     return None
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(("plan", "params"), PLANS, ids=str)
 def test_all_that_the_forward_returns(plan: str, params: dict[str, int], capsys: pytest.CaptureFixture[str]) -> None:
     given = [{name: t[:n] for name, t in batches(1, SIZE)[0].items()} for n in (SIZE, 5, 1)]

@@ -27,7 +27,7 @@ CASES = {  # the plan, what the config has beside the sizes, and whether the mod
 }
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("kind", CASES)
 def test_a_pretrained_model_trains_as_on_one_device(kind: str, tmp_path: Path) -> None:
     plan, more, by_function = CASES[kind]

@@ -13,7 +13,7 @@ PAPERS = ROOT / "examples" / "papers"
 TINY = "alphafold2:tiny,batch=4,blocks=1"
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize(
     ("plan", "params"),
     [

@@ -102,7 +102,7 @@ def test_a_rank_says_among_whom_it_waits() -> None:
     assert sites.waits(world).startswith("receive of the gradient of `gelu` from rank 2;")
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(
     ("spec", "text"),
     [(CUBE, plan_of(*ends)) for ends in (CASES["5"], CASES["7, 8"], (End(2, 2, {"i": "hd"}), End(3, 2, {"j": "d"})))],

@@ -118,7 +118,7 @@ def test_ledger(program: Callable[..., Any], plan: str) -> None:
         assert counted == added(LEDGER.get(f"{plan} rank {rank}") or LEDGER[plan])
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(21)
 @pytest.mark.parametrize("plan", PLANS)
 def test_ledger_of_processes(program: Callable[..., Any], plan: str) -> None:
     result = made_of(program, plan).train()

@@ -23,7 +23,7 @@ def cut(dim: str) -> str:
     return f"mesh gpus(a = 2)\nsplit model by {dim} into a\nassign model to gpus\n"
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize(
     ("name", "plan"),
     [

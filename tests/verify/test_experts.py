@@ -77,7 +77,7 @@ def compiled(name: str, plan: str) -> Program:
 CASES = [(name, plan) for name in MODELS for plan in PLANS if name == "mixtral" or plan != "products_over_data"]
 
 
-@pytest.mark.thinned(21)
+@pytest.mark.thinned(36)
 @pytest.mark.parametrize(("name", "plan"), CASES)
 def test_mixtures(name: str, plan: str) -> None:
     outcome = tried(name, plan)

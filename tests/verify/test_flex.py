@@ -28,7 +28,7 @@ AS_MASK = (
 AS_SOFTMAX = "by_a_factor with_a_cap of_groups_with_a_cap with_a_sum with_results".split()
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("name", [*AS_MASK, *AS_SOFTMAX])
 def test_by_heads_and_by_sequence(name: str) -> None:
     model, graph = captured(f"flex.py:{name}")
@@ -46,7 +46,7 @@ def test_a_causal_mask_is_known_as_one() -> None:
         assert ("is_causal", True) in attention.kwargs
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize("name", "whole causal in_a_window with_its_sum".split())
 def test_documents_by_heads_and_by_sequence(name: str) -> None:
     pytest.importorskip("torch.nn.attention.varlen")  # since torch 2.10

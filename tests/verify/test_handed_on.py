@@ -39,7 +39,7 @@ PLANS = {
 }
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("plan", PLANS)
 def test_numbers_are_those_of_one_device(plan: str) -> None:
     outcome = try_plan(*captured(MODEL), PLANS[plan], Training(2, optimizer="sgd", lr=0.1))

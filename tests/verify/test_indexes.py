@@ -17,7 +17,7 @@ one_f_one_b(stage, 2)
 """
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(
     "spec", [*(f"indexed.py:net_{r.__name__}" for r in READS), "classifiers.py:gpt2", "classifiers.py:llama"]
 )

@@ -15,7 +15,7 @@ PAPERS = ROOT / "examples" / "papers"
 S = 4
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("model", ["mbart", "t5"])
 @pytest.mark.parametrize(
     ("plan", "params"),

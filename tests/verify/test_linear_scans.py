@@ -31,7 +31,7 @@ def count(name: str) -> int:
     return sum(operator.kind == "linear_scan" for operator in graph.operators)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_loop_with_a_linear_state_is_one_scan(name: str) -> None:
     _, graph = captured(f"recurrences.py:net_{name}")

@@ -44,7 +44,7 @@ def compiled(name: str, plan: str) -> Program:
     return program_of_text(PLANS[plan], graph)
 
 
-@pytest.mark.thinned(26)
+@pytest.mark.thinned(45)
 @pytest.mark.parametrize("plan", ["dp", "micro", "zero", "gpipe", "1f1b", "zero_bubble"])
 @pytest.mark.parametrize("name", [loss.__name__ for loss in LINEAR])
 def test_sums_of_terms_train_under_any_plan(name: str, plan: str) -> None:
@@ -52,7 +52,7 @@ def test_sums_of_terms_train_under_any_plan(name: str, plan: str) -> None:
     assert outcome.kind == "equal", outcome.text
 
 
-@pytest.mark.thinned(14)
+@pytest.mark.thinned(24)
 @pytest.mark.parametrize("plan", ["dp", "micro", "zero", "gpipe"])
 @pytest.mark.parametrize("name", [loss.__name__ for loss in OTHERS])
 def test_other_losses_wait_for_all_parts(name: str, plan: str) -> None:

@@ -27,7 +27,7 @@ assign model to gpus
 }
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("model", ["layers", "squares"])
 def test_equal_to_one_device(model: str, plan: str) -> None:

@@ -34,13 +34,13 @@ def tried(name: str, plan: str) -> None:
     assert outcome.kind == "equal", outcome.text
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("plan", PLANS)
 def test_layers_with_their_own_backwards(plan: str) -> None:
     tried("summed", plan)
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(14)
 @pytest.mark.parametrize("plan", ["batch", "unequal", "sharded", "pipeline"])
 @pytest.mark.parametrize("name", ["averaged", "by_rows"])
 def test_means_of_parts_add_up(name: str, plan: str) -> None:
@@ -59,7 +59,7 @@ def test_a_mean_is_a_sum_over_the_global_count() -> None:
     assert rule("summed") == ""
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", SMALL)
 def test_one_function(name: str) -> None:
     tried(name, "batch")

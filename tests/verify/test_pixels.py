@@ -34,7 +34,7 @@ def text_of(graph: Graph, parts: str) -> str:
 CASES = [("causal", parts) for parts in PARTS] + [(kind, parts) for kind in KINDS for parts in ("width", "both")]
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(("kind", "parts"), CASES)
 def test_numbers_are_those_of_one_device(kind: str, parts: str) -> None:
     model, graph = captured(f"pixels.py:{kind}")

@@ -10,7 +10,7 @@ from ssdsl.runtime.options import Training
 UNET, EINSUMS, TIED = "convnet.py:unet", "einsums.py:einsums", "tied.py:tied"
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(14)
 @pytest.mark.parametrize("model", ["gpt", "swin"])
 @pytest.mark.parametrize(
     ("plan", "params"),
@@ -34,7 +34,7 @@ def test_the_examples_train_as_one_device(
     program(plan, model, **params).verify()
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(
     ("plan", "model"),
     [
@@ -53,7 +53,7 @@ def test_models_of_users_train_as_on_one_device(program: Callable[..., Any], pla
     program(plan, model).verify()
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(
     ("plan", "model"),
     [
@@ -84,7 +84,7 @@ def test_adamw_steps_parts_as_it_steps_the_whole(
     program(plan, "gpt", **params).verify(Training(steps=3, optimizer="adamw", lr=1e-3))
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(16)
 @pytest.mark.parametrize(
     ("plan", "model", "params"),
     [

@@ -58,7 +58,7 @@ def gathers(program: Program) -> int:
     return sum(isinstance(s, AllGather) for s in steps)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("schedule", ["one_f_one_b", "zb_h1"])
 def test_each_device_sends_a_share(schedule: str) -> None:
     text = PLAN.format(schedule=schedule, more="")

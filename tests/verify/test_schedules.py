@@ -9,7 +9,7 @@ RECYCLING = "recycling.py:recycling"
 STOPPED = "stopped.py:stopped"
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("params", [pytest.param({}, marks=pytest.mark.slow), {"S": 4, "M": 4}], ids=["2", "4"])
 @pytest.mark.parametrize(
     ("plan", "extra"),

@@ -129,7 +129,7 @@ def tried(model: str, text: str) -> Outcome:
     return try_plan(found, graph, text, TRAINING)
 
 
-@pytest.mark.thinned(18)
+@pytest.mark.thinned(31)
 @pytest.mark.parametrize(("model", "text"), CASES)
 def test_numbers_are_those_of_one_device(model: str, text: str) -> None:
     outcome = tried(model, text)

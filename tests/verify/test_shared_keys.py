@@ -79,7 +79,7 @@ CASES = [
 ]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(("how", "text"), CASES)
 def test_numbers_are_those_of_one_device(how: str, text: str) -> None:
     model, graph = captured(f"shared_keys.py:{how}")

@@ -93,7 +93,7 @@ def completions(program: Program) -> set[tuple[str, ...]]:
     return {tuple(map(completion_text, flat.completion.steps)) for flat in program.flats}
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("name", PLANS)
 def test_each_copy_reduces_a_part(name: str) -> None:
     spec, text, copies, summed = PLANS[name]

@@ -87,7 +87,7 @@ def tried(model: str, text: str) -> Outcome:
     return try_plan(found, graph, text, TRAINING)
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(16)
 @pytest.mark.parametrize(("model", "text"), CASES, ids=lambda word: word.split("assign")[0].replace("\n", "; "))
 def test_numbers_are_those_of_one_device(model: str, text: str) -> None:
     outcome = tried(model, text)

@@ -111,7 +111,7 @@ def moved(program: Program) -> list[Conversion]:
     return [i for f in program.functions for i in f.body() if isinstance(i, Conversion) and len(i.also) == 2]
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(21)
 @pytest.mark.parametrize(("model", "plan"), CASES)
 def test_rows_come_back_as_they_went(model: str, plan: str) -> None:
     loaded, graph = captured(f"{MIXTURES}:{model}")
@@ -122,7 +122,7 @@ def test_rows_come_back_as_they_went(model: str, plan: str) -> None:
     assert [type(s) for s in steps if isinstance(s, AllToAll)] == [AllToAll] * 4 * axes  # there and back, and gradients
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize("plan", ["two_axes", "two_axes_folded_turned", "two_axes_turned", "two_axes_of_ends"])
 def test_many_rows_travel_over_two_axes_at_once(plan: str) -> None:
     """Wherever each axis cuts them. One all_to_all over both axes sends fewer bytes than one over each axis, but has
@@ -190,7 +190,7 @@ def test_the_tokens_of_another_batch_are_cut_less() -> None:
         assert len(moved(program)) == 4
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(14)
 @pytest.mark.parametrize(
     ("model", "plan"),
     [

@@ -62,7 +62,7 @@ PLANS = {
 }
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize("text", PLANS.values(), ids=PLANS)
 def test_numbers_are_those_of_one_device(text: str) -> None:
     model, graph = captured(GPT)

@@ -38,7 +38,7 @@ def compiled(name: str, plan: str) -> Program:
     return program_of_text(PLANS[plan], graph)
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("plan", ["equal", "unequal"])
 @pytest.mark.parametrize("name", NAMES)
 def test_losses(name: str, plan: str) -> None:
@@ -46,7 +46,7 @@ def test_losses(name: str, plan: str) -> None:
     assert outcome.kind == "equal", outcome.text
 
 
-@pytest.mark.thinned(11)
+@pytest.mark.thinned(19)
 @pytest.mark.parametrize("plan", ["uneven", "both", "twice", "micro"])
 @pytest.mark.parametrize("name", NAMES)
 def test_losses_of_tied_weights(name: str, plan: str) -> None:
@@ -82,7 +82,7 @@ def test_the_simulator_counts_what_kernels_exchange(name: str) -> None:
     assert traffic(step(found)) == counted
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", ["weighted_and_smoothed", "likelihood", "by_hand", "confident", "lowest"])
 def test_wrong_merges_are_refuted(name: str) -> None:
     program = compiled(f"tied_{name}", "both")

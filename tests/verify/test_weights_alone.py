@@ -51,7 +51,7 @@ def function_of(program: Program, operator: str) -> Function:
     return found
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("spec", [TABLES, FOLLOWING], ids=["tables", "following"])
 @pytest.mark.parametrize("plan", PLANS)
 def test_numbers_are_those_of_one_device(spec: str, plan: str) -> None:

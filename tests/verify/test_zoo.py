@@ -21,7 +21,7 @@ assign model to gpus
 """
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(
     "model",
     [
@@ -42,7 +42,7 @@ def test_each_model_trains_with_copies_as_on_one_device(program: Callable[..., A
     program("data_parallel", f"{model}:tiny").verify()
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(16)
 @pytest.mark.parametrize(
     ("plan", "model"),
     [

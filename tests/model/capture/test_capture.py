@@ -235,7 +235,7 @@ AVERAGES: dict[str, Callable[[nn.Parameter, nn.Parameter], Any]] = {
 }
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("average", AVERAGES)
 def test_frozen_weights_that_average_trained_ones_are_captured(average: str) -> None:
     def compute(net: Net, x: torch.Tensor) -> torch.Tensor:

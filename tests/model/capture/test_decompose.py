@@ -133,7 +133,7 @@ def calls_of(graph: Graph) -> Counter[tuple[object, ...]]:
     )
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("case", [*COPIED, *TRACED])
 def test_a_copied_program_is_the_traced_one(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compute = (COPIED | TRACED)[case]

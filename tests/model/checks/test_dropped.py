@@ -219,7 +219,7 @@ def test_capture_leaves_random_numbers_alone() -> None:
     assert np.random.get_state()[1].tobytes() == states[1]  # type: ignore[index, union-attr]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("spec", ["gpt:tiny", "swin", "vgg", "unet3d", "moe_gpt"])
 def test_the_zoo_computes_what_its_graph_does(spec: str) -> None:
     check_capture(*captured(spec))

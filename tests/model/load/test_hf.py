@@ -54,7 +54,7 @@ def family(request: pytest.FixtureRequest) -> tuple[Model, Any]:
         return model, capture(model)
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(16)
 @pytest.mark.parametrize(("family", "plan"), CELLS, indirect=["family"], scope="module")
 def test_families_train_as_one_device(family: tuple[Model, Any], plan: str) -> None:
     """With the dropout that each has by default."""

@@ -39,7 +39,7 @@ GOOD = """\
 """
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("spec", SIZES)
 def test_zoo_has_the_parameters_that_its_table_claims(spec: str) -> None:
     name, size = spec.split(":")
@@ -86,7 +86,7 @@ def test_a_size_can_be_changed() -> None:
 FORMATS = {"bf16": torch.bfloat16, "float16": torch.float16, "fp32": torch.float32}
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(14)
 @pytest.mark.parametrize("word", FORMATS)
 @pytest.mark.parametrize("name", ZOO)
 def test_all_weights_are_in_the_format_that_is_asked_for(name: str, word: str) -> None:

@@ -39,7 +39,7 @@ def captured(family: str) -> tuple[Graph, Values]:
 TRANSPOSED = "_linalg_svd_out2"  # by its fake tensors in torch 2.13 it lies by rows
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(14)
 @pytest.mark.parametrize("family", CASES)
 def test_values_lie_where_the_table_says(family: str) -> None:
     graph, values = captured(family)
@@ -52,7 +52,7 @@ def test_values_lie_where_the_table_says(family: str) -> None:
             assert places[name].strides == values[name].stride() or name == TRANSPOSED, name
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(14)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("family", CASES)
 def test_autograd_keeps_what_the_table_says(family: str, dtype: torch.dtype) -> None:
@@ -139,7 +139,7 @@ def by_table(operator: Operator, graph: Graph, cuts: tuple[Split, ...] = ()) -> 
     return values, sum(e.size_bytes for e in found.extras)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize("family", CASES)
 def test_a_part_keeps_what_follows_from_its_sizes(family: str) -> None:
     graph, values = captured(family)
@@ -237,7 +237,7 @@ def wrapped(name: str, module: torch.nn.Module, batch: Values, axes: dict[str, t
     return model, capture(model)
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_whole_model_keeps_what_the_table_says(name: str) -> None:
     torch.manual_seed(0)

@@ -57,7 +57,7 @@ def test_equal_calls_of_two_models_are_observed_once(monkeypatch: pytest.MonkeyP
     assert runs(2, monkeypatch, known) and not runs(3, monkeypatch, known)
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(14)
 @pytest.mark.parametrize("family", CASES)
 def test_operators_get_one_number_where_their_calls_are_equal(family: str) -> None:
     _, graph = captured_family(family)
@@ -65,7 +65,7 @@ def test_operators_get_one_number_where_their_calls_are_equal(family: str) -> No
     assert len(pairs) == len({number for number, _ in pairs}) == len({call for _, call in pairs})
 
 
-@pytest.mark.thinned(15)
+@pytest.mark.thinned(26)
 @pytest.mark.parametrize("family", CASES)
 def test_parts_are_known_without_torch(family: str) -> None:
     """What was observed answers for parts as torch does when it is asked for their sizes."""

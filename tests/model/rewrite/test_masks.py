@@ -48,14 +48,14 @@ def operands(mask: Mask, seq: int) -> int:
     return len(attention.inputs)
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("seq", LENGTHS)
 @pytest.mark.parametrize("name", CAUSAL)
 def test_a_causal_mask_becomes_the_flag(name: str, seq: int) -> None:
     assert operands(CAUSAL[name], seq) == 3
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("seq", LENGTHS)
 @pytest.mark.parametrize("name", OTHER)
 def test_a_mask_that_says_more_stays(name: str, seq: int) -> None:
@@ -166,7 +166,7 @@ def test_a_band_is_found(name: str) -> None:
     assert banded(mask, 64) == expected
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", [name for name in BANDS if name not in ("of two batches", "by blocks")])
 def test_a_long_band_is_what_positions_say(name: str) -> None:
     mask, (before, after) = BANDS[name]

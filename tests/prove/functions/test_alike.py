@@ -13,7 +13,7 @@ LAYERS = "gpt:tiny,layers=4"
 PLANS = [("megatron", {"S": 2, "M": 2}), ("megatron", {"S": 1, "M": 2}), ("zero", {"Z": 3}), ("sequence_parallel", {})]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(("plan", "params"), PLANS)
 def test_what_is_shared_is_found_of_each_alone(
     compiled: Callable[..., Program], plan: str, params: dict[str, int]
@@ -26,7 +26,7 @@ def test_what_is_shared_is_found_of_each_alone(
     assert not shared.failures
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(("plan", "params"), PLANS)
 def test_what_is_wrong_in_one_of_a_kind_is_refuted(
     compiled: Callable[..., Program], plan: str, params: dict[str, int]

@@ -59,7 +59,7 @@ def test_a_wrong_draw_is_said(compiled: Callable[..., Program]) -> None:
     assert {f.rule for f in prove(mutant).failures} == {Rule.DRAW.value}
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("mutation", [key_of_another_draw, sizes_of_the_part, positions_of_another_part])
 def test_they_train_on_other_numbers(compiled: Callable[..., Program], mutation: Callable[[Program], Found]) -> None:
     """What the proof refutes is wrong indeed."""

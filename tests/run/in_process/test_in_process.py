@@ -50,7 +50,7 @@ def program(gpt: tuple[Model, Any], plan: str, **params: int) -> CompiledProgram
     return program_of(compile_plan(path, gpt[1], params).program, gpt[0])
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize("training", [SGD, ADAMW], ids=lambda t: t.optimizer)
 @pytest.mark.parametrize(
     ("plan", "params"),

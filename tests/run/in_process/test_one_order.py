@@ -60,7 +60,7 @@ def train(found: Compiled, model: Model) -> None:
     ranks.run_in_process(ranks.program_of(found.program, model), Training(2))
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize(("plan", "spec", "params"), PLANS, ids=[p for p, *_ in PLANS])
 def test_all_ranks_go_on(plan: str, spec: str, params: dict[str, int]) -> None:
     model, graph = captured(spec)

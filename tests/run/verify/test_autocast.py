@@ -71,7 +71,7 @@ def casting(request: pytest.FixtureRequest) -> tuple[Model, Graph]:
     return given, capture(given)
 
 
-@pytest.mark.thinned(15)
+@pytest.mark.thinned(26)
 @pytest.mark.parametrize("plan", TRIED)
 def test_plans_train_as_one_device(casting: tuple[Model, Graph], plan: str) -> None:
     for optimizer in ("sgd", "adamw"):
@@ -92,7 +92,7 @@ def test_modules_and_names_are_those_without_it(casting: tuple[Model, Graph]) ->
         assert axes[0] == axes[1], name
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 def test_a_wrong_plan_is_found(casting: tuple[Model, Graph], monkeypatch: pytest.MonkeyPatch) -> None:
     """The tolerance of a coarse type is no licence: a gradient that is a hundredth too small shows."""
     from ssdsl.run.verify import verify

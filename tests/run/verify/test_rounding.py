@@ -12,8 +12,8 @@ from ssdsl.runtime.options import Training
 QUICK = ("max of sizes", "pads, squares", "codebook, float64", "autocast, noise", "bfloat16, batch norm")
 
 
-@pytest.mark.thinned(3)
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", QUICK)
 def test_models_whose_rounding_is_hard_to_foresee(name: str) -> None:
     found = try_model(name, tried=("data",))

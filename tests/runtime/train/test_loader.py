@@ -338,7 +338,7 @@ def test_an_input_without_samples_is_whole() -> None:
 # -- streams -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("workers", (0, 2))
 @pytest.mark.parametrize("plan", PLANS)
 def test_parts_of_a_stream_are_those_of_a_plain_loaders_batches(plan: str, workers: int) -> None:

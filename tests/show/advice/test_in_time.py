@@ -88,7 +88,7 @@ def test_the_bytes_are_those_that_a_ring_sends() -> None:
     assert sent_bytes(compiled("gpt:tiny", HEADS).program) == pytest.approx(4 * 2 * 4 * one * 3 / 4, rel=0.01)
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("model", ["gpt:tiny", "mixtral:tiny", "swin"])
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
 def test_shipped_plans_are_not_warned_of(path: Path, model: str) -> None:

@@ -121,7 +121,7 @@ def watch(tmp_path: Path) -> Callable[..., Watched]:
     return run
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(
     ("plan", "params", "ranks"),
     [
@@ -172,7 +172,7 @@ def test_what_forwards_under_no_grad_leave(
     assert Watched(found, 0, tmp_path / "again", RECYCLES).most() < 1.04 * simulated
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("again", [0, 1])
 def test_what_recycled_proteins_leave(watch: Callable[..., Watched], again: int) -> None:
     """Beside what the embedding gives, the trunk keeps what its last forward does."""

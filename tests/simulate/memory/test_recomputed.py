@@ -51,7 +51,7 @@ def kept(found: Compiled) -> int:
     return activations(found.program).of(function).size_bytes
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(("spec", "plan", "word"), CASES)
 def test_what_a_forward_keeps(tmp_path: Path, spec: str, plan: str, word: str) -> None:
     found = compiled(spec, plan + word)
@@ -62,7 +62,7 @@ def test_what_a_forward_keeps(tmp_path: Path, spec: str, plan: str, word: str) -
     assert watched.forward(0) == kept(found) < kept(compiled(spec, plan))
 
 
-@pytest.mark.thinned(9)  # tests/simulate/memory/test_program_memory.py has the most of other plans
+@pytest.mark.thinned(16)  # tests/simulate/memory/test_program_memory.py has the most of other plans
 @pytest.mark.parametrize(("spec", "plan", "word"), CASES)
 def test_the_most_at_once(tmp_path: Path, spec: str, plan: str, word: str) -> None:
     found = compiled(spec, plan + word)

@@ -54,7 +54,7 @@ def step_s(plan: str, model: str, **settings: int) -> float:
     return workspace.simulate(candidate, load_cluster(CLUSTER)).step_s
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(
     ("model", "open_", "asked", "by_hand", "settings"),
     [

@@ -67,7 +67,7 @@ def enumerated(cluster: Cluster, one: Sketch, devices: int, stages: int) -> floa
     return best
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(("devices", "stages"), [(4, 2), (4, 3), (8, 3)])
 def test_it_is_the_best_of_all(devices: int, stages: int) -> None:
     cluster = load_cluster(f"p3x{devices}")

@@ -147,7 +147,7 @@ def test_each_stage_has_the_memory_of_its_own_devices() -> None:
     assert fullest(least_of(reading.plan, cluster, MIXED, False).memory) <= share
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("micro_batches", [2, 8])
 def test_bounds_hold_where_latencies_overlap(micro_batches: int) -> None:
     """A trip to the last stage is in the bound once, not once for each micro-batch."""
