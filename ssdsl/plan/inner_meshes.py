@@ -41,8 +41,9 @@ def _brought_back(plan: Plan, inner: Mesh) -> Plan:
     axes = {axis: named_anew(AxisPlace(outer.name, axis), size, cuts[axis], taken) for axis, size in outer.axes}
     divided = {AxisPlace(outer.name, axis): found for axis, found in axes.items()}
     mapped = {AxisPlace(inner.name, axis): _of_inner(inner, axis, size, runs[axis], axes) for axis, size in inner.axes}
-    _check_names(plan, inner, outer, mapped)
     changed = divided | mapped
+    _check_names(plan, inner, outer)
+    _check_unequal(plan, changed)
     new = replace(outer, axes=tuple(one for found in axes.values() for one in found.axes))
     fixed = dict(_fixed(inside, axes))
 
@@ -129,7 +130,16 @@ def _digits(axis: DividedAxis, at: int) -> Iterator[tuple[str, int]]:
         yield name, at // inside % count
 
 
-def _check_names(plan: Plan, inner: Mesh, outer: Mesh, mapped: Divided) -> None:
+def _check_unequal(plan: Plan, changed: Divided) -> None:
+    """Raises PlanError for parts of unequal sizes along an axis that becomes several."""
+    for record in plan.operators.values():
+        for index in (i for i in record.indices if i.digit.at is not None and record.place is not None):
+            found = changed.get(AxisPlace(record.home.mesh, index.name))
+            if found is not None and len(found.axes) > 1:
+                raise PlanError(BadMesh(index.span, Flaw.UNEQUAL, index.name))
+
+
+def _check_names(plan: Plan, inner: Mesh, outer: Mesh) -> None:
     """Raises PlanError for an index in time on the inner mesh with the name of an axis of the outer one."""
     own, others = {axis for axis, _ in inner.axes}, {axis for axis, _ in outer.axes}
     for record in plan.operators.values():

@@ -257,6 +257,8 @@ class Separation:
         copies is added by the first. False if it is not linear in these sums alone."""
         edit, reads = self.edit, [o.value for o in operator.inputs]
         sums = {r for r in reads if r in self.pieces and r not in self.joined and self.pieces[r].place is None}
+        if not sums:
+            return False
         given = [*zip(parameters(operator), reads, strict=True)]
         sets = [{read for name, read in given if name in words.split()} for words in operator.row.linear_in]
         linear = next((among for among in sets if among and among <= sums), None)
