@@ -317,7 +317,7 @@ def _check_ahead(facts: ProofFacts, function: Function, flat_of: Mapping[Name, F
     reads = ({r for i in section.body for r in reads_of(i)} for section in function.sections)
     readers = Counter(n for names in reads for n in {flat_of[r].number for r in names if r in flat_of})
     again = Counter(chain.from_iterable(ahead.backward))
-    if again > readers or not again.keys() <= readers.keys():
+    if not again <= readers:
         facts.fail(Rule.AHEAD, place, "backward", dict(readers), dict(again), function.submesh.mesh.span)
 
 

@@ -96,6 +96,7 @@ HARMLESS_IF_IT_RUNS = {
         ("wait_forgotten_until_later", "posts_exchanged"),
         "an order that no data needs: no number changes, and nobody waits in a circle",
     ),
+    "reduced_within_a_wrong_task": "the task in front adds to all of its weights, and is the last to do so",
     "overwritten": "a step that makes a new tensor, of one that nobody else needs",
     "steps_in_another_order": "gathers of digits of different dimensions lead to the same tensor",
     **dict.fromkeys(

@@ -25,9 +25,11 @@ def _pairs(program: Program) -> Iterator[tuple[str, Section, int, Callable[..., 
 def started_too_early(program: Program) -> Found:
     """The source is not there yet."""
     for where, section, number, become in _pairs(program):
-        start, wait = section.in_flight[number]
-        if start:
-            yield where, become(replace(section, in_flight=put(section.in_flight, number, (start - 1, wait))))
+        _, wait = section.in_flight[number]
+        source = next(iter(reads_of(section.body[wait])))
+        makers = (n for n, instr in enumerate(section.body) if source in {v.name for v in results_of(instr)})
+        if (maker := next(makers, None)) is not None:
+            yield where, become(replace(section, in_flight=put(section.in_flight, number, (maker, wait))))
 
 
 @mutation
