@@ -178,11 +178,7 @@ def _parts(index: Index, divided: DividedAxis) -> Iterator[Index]:
     """The indices in place of one, the outermost first: one for each axis that its digit has. Parts of unequal sizes,
     and those of keys beside queries, stay one index over all these axes."""
     digit = index.digit if index.of_axis is None else index.of_axis.digit
-    own, inside = list[tuple[str, int]](), divided.size
-    for name, count in divided.axes:
-        inside //= count
-        if digit.stride <= inside < digit.period:
-            own.append((name, count))
+    own = divided.between(digit.stride, digit.period)
     if index.digit.at is not None or index.also is not None:
         yield replace(index, name=own[0][0], inner=tuple(name for name, _ in own[1:]), of_axis=None)
     else:
@@ -193,13 +189,8 @@ def _place(place: Placement, divided: Divided) -> Placement:
     """The placement with a coordinate on each of the new axes."""
     fixed: list[tuple[str, int]] = []
     for name, at in place.fixed:
-        if (found := divided.get(AxisPlace(place.mesh, name))) is None:
-            fixed.append((name, at))
-            continue
-        inside = found.size
-        for axis, count in found.axes:
-            inside //= count
-            fixed.append((axis, at // inside % count))
+        found = divided.get(AxisPlace(place.mesh, name))
+        fixed += [(name, at)] if found is None else found.coordinates(at)
     return replace(place, fixed=tuple(fixed))
 
 

@@ -101,10 +101,17 @@ class Edit:
     # -- operators ---------------------------------------------------------------------------------------------------
 
     def insert(
-        self, operator: Operator, record: OpPlan | None, *numbers: Numbers, beside: str, before: bool = False
+        self,
+        operator: Operator,
+        record: OpPlan | None,
+        *numbers: Numbers,
+        beside: str,
+        before: bool = False,
+        like: str | None = None,
     ) -> None:
         """Inserts an operator behind, or before, the one that is named by `beside` and all that was inserted there
-        earlier. `numbers` are those of its results; one that has the name of a value takes its place."""
+        earlier. `numbers` are those of its results; one that has the name of a value takes its place. Results lie in
+        memory as those of `like`, if it is given."""
         assert operator.name not in self.operators
         (self.before if before else self.behind).setdefault(beside, []).append(operator.name)
         self.operators[operator.name] = operator
@@ -112,6 +119,8 @@ class Edit:
             self.records[operator.name] = record
         for operand, each in zip(operator.outputs, numbers, strict=True):
             self.values[operand.value] = _value(operator, operand, each)
+        if like in self.alike:
+            self.alike[operator.name] = self.alike[like]
 
     def replace(self, operator: Operator) -> None:
         """Replaces the operator of this name. Its results have the kinds of numbers of the earlier ones, and the sizes
@@ -130,10 +139,9 @@ class Edit:
         names = {o.value: self.free(f"{o.value}_copy{number}") for o in operator.outputs}
         outputs = tuple(replace(o, value=names[o.value]) for o in operator.outputs)
         copy = replace(operator, name=self.free(f"{name}_copy{number}"), outputs=outputs)
-        self.insert(copy, self.records.get(name), *(Numbers.of(self.values[old]) for old in names), beside=name)
+        numbers = (Numbers.of(self.values[old]) for old in names)
+        self.insert(copy, self.records.get(name), *numbers, beside=name, like=name)
         self.values |= {new: replace(self.values[old], name=new) for old, new in names.items()}
-        if name in self.alike:
-            self.alike[copy.name] = self.alike[name]
         for reader in readers:
             self.read(reader, names)
         return copy.name
@@ -216,6 +224,17 @@ class Edit:
             root = so_far[reads[views[old.value]]].root if old.value in views else new.value
             found[new.value] = Storage(root, local_strides(shape, storage.strides, self.values[new.value].shape))
         return found
+
+
+def dims_of(operator: Operator, operand: Operand) -> tuple[list[Dim], tuple[tuple[int, ...], ...]]:
+    """The dimensions of a tensor by itself, as an operator that reads or makes it has them, and the numbers of those of
+    each axis."""
+    dims, axes = list[Dim](), list[tuple[int, ...]]()
+    for axis in operand.axes:
+        axes.append(tuple(range(len(dims), len(dims) + len(axis))))
+        own = [operator.dims[d] for d in axis]
+        dims += [Dim(dim.name, dim.size, dim.cls) for dim in own]
+    return dims, tuple(axes)
 
 
 def renamed(operator: Operator, names: Mapping[str, str]) -> Operator:

@@ -135,6 +135,7 @@ class Facts:
     broken: set[str] = field(default_factory=set)  # indices and axes of statements that failed: no second complaint
     _counts: dict[tuple[frozenset[str], str], int] = field(default_factory=dict, repr=False)
     _runs: dict[tuple[frozenset[str], str], tuple[PartRun, ...]] = field(default_factory=dict, repr=False)
+    _among: dict[tuple[frozenset[str], PartRun], frozenset[str]] = field(default_factory=dict, repr=False)
 
     def copy(self) -> "Facts":
         """A copy of the facts, to which others may be added without changing this one."""
@@ -192,10 +193,6 @@ class Facts:
             self.revise(self.numbers(operators), lambda record: replace(record, sets=record.sets | {number}))
         return self.sets[operators]
 
-    def run(self, operator: str, name: str) -> PartRun | None:
-        """The parts of the index of this name that an operator is; None if it stands for all of them."""
-        return next((run for run in self.of(operator).parts if run.index == name), None)
-
     def runs(self, operators: frozenset[str], name: str) -> tuple[PartRun, ...]:
         """The runs of parts of an index that these operators are, in order; none if its parts are not told apart, or no
         statement has cut by it yet."""
@@ -206,6 +203,13 @@ class Facts:
             found = {run for record in cut for run in record.parts if run.index == name}
             self._runs[key] = tuple(sorted(found, key=lambda run: run.first))
         return self._runs[key]
+
+    def among(self, operators: frozenset[str], run: PartRun) -> frozenset[str]:
+        """Those of the operators that are these parts."""
+        key = (operators, run)
+        if key not in self._among:
+            self._among[key] = frozenset(name for name in operators if run in self.of(name).parts)
+        return self._among[key]
 
     def index(self, operator: str, name: str) -> Index | None:
         """The index of this name that an operator has; None if it has none."""

@@ -40,7 +40,7 @@ def _brought_back(plan: Plan, inner: Mesh) -> Plan:
     taken |= {index.name for record in plan.operators.values() for index in record.indices}
     axes = {axis: named_anew(AxisPlace(outer.name, axis), size, cuts[axis], taken) for axis, size in outer.axes}
     divided = {AxisPlace(outer.name, axis): found for axis, found in axes.items()}
-    mapped = {AxisPlace(inner.name, axis): _of_inner(inner, axis, size, runs[axis], axes) for axis, size in inner.axes}
+    mapped = {AxisPlace(inner.name, axis): _of_inner(inner, axis, runs[axis], axes) for axis, _ in inner.axes}
     changed = divided | mapped
     _check_names(plan, inner, outer)
     _check_unequal(plan, changed)
@@ -96,20 +96,10 @@ def _cuts(outer: Mesh, inner: Mesh, pieces: list[Piece]) -> tuple[dict[str, set[
     return cuts, runs
 
 
-def _of_inner(inner: Mesh, axis: str, size: int, own: list[Piece], axes: dict[str, DividedAxis]) -> DividedAxis:
+def _of_inner(inner: Mesh, axis: str, own: list[Piece], axes: dict[str, DividedAxis]) -> DividedAxis:
     """An axis of the inner mesh as axes of the outer one."""
-    found = [(name, count) for piece in own for name, count in _between(piece, axes[piece[0]])]
+    found = (one for name, low, high in own for one in axes[name].between(low, high))
     return DividedAxis(inner.name, axis, tuple(found))
-
-
-def _between(piece: Piece, axis: DividedAxis) -> Iterator[tuple[str, int]]:
-    """The axes that a piece consists of."""
-    _, low, high = piece
-    inside = axis.size
-    for name, count in axis.axes:
-        inside //= count
-        if low <= inside < high:
-            yield name, count
 
 
 def _fixed(inside: InnerDevices, axes: dict[str, DividedAxis]) -> Iterator[tuple[str, int]]:
@@ -117,17 +107,10 @@ def _fixed(inside: InnerDevices, axes: dict[str, DividedAxis]) -> Iterator[tuple
     fixed = dict(inside.fixed)
     if inside.run is not None:
         axis, start, step, count = inside.run
-        own = {name for name, _ in _between((axis, step, step * count), axes[axis])}
-        yield from ((name, at) for name, at in _digits(axes[axis], start) if name not in own)
+        own = dict(axes[axis].between(step, step * count))
+        yield from ((name, at) for name, at in axes[axis].coordinates(start) if name not in own)
     for axis, at in fixed.items():
-        yield from _digits(axes[axis], at)
-
-
-def _digits(axis: DividedAxis, at: int) -> Iterator[tuple[str, int]]:
-    inside = axis.size
-    for name, count in axis.axes:
-        inside //= count
-        yield name, at // inside % count
+        yield from axes[axis].coordinates(at)
 
 
 def _check_unequal(plan: Plan, changed: Divided) -> None:

@@ -73,6 +73,12 @@ class ModelIndex:
         return cache(lambda names: names if constant.isdisjoint(names) else names - constant)
 
     @cached_property
+    def named(self) -> dict[str, tuple[PartRun, ...]]:
+        """The runs of parts that a plan names, in order, by index."""
+        runs = sorted({run for parts in self.parts.values() for run in parts}, key=lambda run: run.first)
+        return {name: tuple(run for run in runs if run.index == name) for name in dict.fromkeys(r.index for r in runs)}
+
+    @cached_property
     def layers(self) -> dict[str, str]:
         """The layer of each module, by its path."""
         return layers_by_path(self.graph)

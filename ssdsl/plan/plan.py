@@ -100,6 +100,15 @@ class Placement:
     fixed: tuple[tuple[str, int], ...]
     span: Span = field(compare=False)
 
+    def overlaps(self, other: "Placement") -> bool:
+        """Whether the two share devices."""
+        fixed = dict(self.fixed)
+        return self.mesh == other.mesh and all(fixed.get(axis, at) == at for axis, at in other.fixed)
+
+    def is_within(self, other: "Placement") -> bool:
+        """Whether all of its devices are those of another one."""
+        return self.mesh == other.mesh and {*other.fixed} <= {*self.fixed}
+
     def __str__(self) -> str:
         inside = ", ".join(f"{axis} = {coordinate}" for axis, coordinate in self.fixed)
         return f"{self.mesh}[{inside}]" if inside else self.mesh
@@ -301,6 +310,24 @@ class DividedAxis(Record):
     def size(self) -> int:
         """The number of devices along it."""
         return prod(n for _, n in self.axes)
+
+    def between(self, inner: int, outer: int) -> list[tuple[str, int]]:
+        """The axes that have the digits between two strides.
+
+        >>> DividedAxis("gpus", "d", (("d_outer", 2), ("d_inner", 3))).between(1, 3)
+        [('d_inner', 3)]
+        """
+        return [(name, count) for name, count, stride in self._strides() if inner <= stride < outer]
+
+    def coordinates(self, at: int) -> list[tuple[str, int]]:
+        """The coordinates on the axes of the device with this number."""
+        return [(name, at // stride % count) for name, count, stride in self._strides()]
+
+    def _strides(self) -> Iterator[tuple[str, int, int]]:
+        inside = self.size
+        for name, count in self.axes:
+            inside //= count
+            yield name, count, inside
 
 
 class Plan(Record):

@@ -17,13 +17,15 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
+from types import MappingProxyType
+from typing import Any
 
 from ssdsl.model.dims.window import Moved
-from ssdsl.model.graph import Dim, DimWindow, Operand, Operator, Origin, Ref, Stage, replace_refs
+from ssdsl.model.graph import DimWindow, Operand, Operator, Origin, Ref, Stage, replace_refs
 from ssdsl.model.ops.reader import kernel_dims, parameters
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import SchemaParameter, Target
-from ssdsl.plan.edit import Edit, Numbers, renamed
+from ssdsl.plan.edit import Edit, Numbers, dims_of
 from ssdsl.plan.errors.select import Inseparable
 from ssdsl.plan.facts import Facts, NamedPart
 from ssdsl.plan.model_index import ModelIndex, index_model
@@ -173,7 +175,7 @@ class Separation:
     runs: tuple[PartRun, ...]
     copies: Mapping[str, Copied]
     beside: Collection[str]
-    same: dict[str, list[str]] = field(default_factory=dict)
+    same: dict[str, tuple[str, ...]] = field(default_factory=dict)
     made: dict[str, list[str]] = field(default_factory=dict)  # the copies of each operator, run by run
     pieces: dict[str, Pieces] = field(default_factory=dict)
     joined: set[str] = field(default_factory=set)
@@ -229,33 +231,58 @@ class Separation:
 
     def _copy(self, operator: Operator, how: Copied) -> None:
         """Puts the copies of an operator in its place."""
-        edit, dim = self.edit, how.index.dim
+        dim = how.index.dim
         places = [_place(o, dim) for o in operator.inputs]
-        outs = [_place(o, dim) for o in operator.outputs]
-        values: list[list[str]] = [[] for _ in outs]
-        self.made[operator.name] = []
+        made = []
         for number, (run, positions) in enumerate(zip(self.runs, how.runs, strict=True)):
-            names = [
+            reads = [
                 self._of_all(o.value, number) if at is None else self._part(operator, n, at, positions)
                 for n, (o, at) in enumerate(zip(operator.inputs, places, strict=True))
             ]
-            made = [edit.free(f"{o.value}_{self.name}{run.first}") for o in operator.outputs]
-            name = edit.free(f"{operator.name}_{self.name}{run.first}")
-            copy = self._of_run(operator, name, dim, positions, names, made)
-            edit.insert(copy, None, *(Numbers.of(edit.values[o.value]) for o in operator.outputs), beside=operator.name)
-            if operator.name in edit.alike:
-                edit.alike[copy.name] = edit.alike[operator.name]
-            self.made[operator.name].append(copy.name)
-            for those, name in zip(values, made, strict=True):
-                those.append(name)
-        for operand, at, names_of in zip(operator.outputs, outs, values, strict=True):
-            self.pieces[operand.value] = Pieces(tuple(names_of), at, how.runs)
-        edit.drop(operator.name)
+            made.append(self._insert(operator, run, reads, self._facts_of(operator, dim, positions, reads)))
+        for operand, names in zip(operator.outputs, zip(*made, strict=True), strict=True):
+            self.pieces[operand.value] = Pieces(names, _place(operand, dim), how.runs)
+        self.edit.drop(operator.name)
+
+    def _insert(
+        self, operator: Operator, run: PartRun, reads: list[str], facts: Mapping[str, Any] = MappingProxyType({})
+    ) -> list[str]:
+        """Inserts a copy that reads these values and has these `facts` of its own; the names of its results."""
+        edit, suffix = self.edit, f"{self.name}{run.first}"
+        makes = [edit.free(f"{o.value}_{suffix}") for o in operator.outputs]
+        names = iter(reads)
+        args, kwargs = replace_refs((operator.args, operator.kwargs), lambda _: Ref(next(names)))
+        copy = replace(
+            operator,
+            name=edit.free(f"{operator.name}_{suffix}"),
+            args=args,
+            kwargs=kwargs,
+            inputs=tuple(replace(o, value=name) for o, name in zip(operator.inputs, reads, strict=True)),
+            outputs=tuple(replace(o, value=name) for o, name in zip(operator.outputs, makes, strict=True)),
+            **facts,
+        )
+        numbers = (Numbers.of(edit.values[o.value]) for o in operator.outputs)
+        edit.insert(copy, None, *numbers, beside=operator.name, like=operator.name)
+        self.made.setdefault(operator.name, []).append(copy.name)
+        return makes
+
+    def _facts_of(self, operator: Operator, dim: int, run: Run, reads: list[str]) -> dict[str, Any]:
+        """The facts of a copy that computes a run of positions. Equal calls that read alike have equal copies."""
+        own, size = operator.dims[dim], run[1] - run[0]
+        key = operator.signature, dim, run, *[read in self.edit.graph.values or read in self.sliced for read in reads]
+        shorter = replace(own, size=size, cls=self._class_of(own.cls, run))
+        return {
+            "dims": (*operator.dims[:dim], shorter, *operator.dims[dim + 1 :]),
+            "flops": operator.flops * size // own.size,
+            "signature": None
+            if operator.signature is None
+            else self.alike.setdefault(key, self.first + len(self.alike)),
+        }
 
     def _add_apart(self, operator: Operator) -> bool:
         """Copies a linear operator of sums, so that each copy has an addend of its result. A term that is no sum of
         copies is added by the first. False if it is not linear in these sums alone."""
-        edit, reads = self.edit, [o.value for o in operator.inputs]
+        reads = [o.value for o in operator.inputs]
         sums = {r for r in reads if r in self.pieces and r not in self.joined and self.pieces[r].place is None}
         if not sums:
             return False
@@ -263,71 +290,32 @@ class Separation:
         sets = [{read for name, read in given if name in words.split()} for words in operator.row.linear_in]
         linear = next((among for among in sets if among and among <= sums), None)
         joins = operator.target == "aten::add.Tensor" and not operator.kwargs and len(operator.args) == 3
-        if not sums or len(operator.outputs) != 1 or (linear is None and not joins):
+        if len(operator.outputs) != 1 or (linear is None and not joins):
             return False
         sums = sums if linear is None else linear
-        ((old, numbers),) = [(o.value, Numbers.of(edit.values[o.value])) for o in operator.outputs]
         names: list[str] = []
         for number, run in enumerate(self.runs):
             if number and linear is None:  # of an addend and a term that is whole
                 names += [self.pieces[r].names[number] for r in reads if r in sums]
-                continue
-            inputs = {r: self.pieces[r].names[number] if r in sums else self._of_all(r, number) for r in reads}
-            makes = {old: edit.free(f"{old}_{self.name}{run.first}")}
-            copy = renamed(replace(operator, name=edit.free(f"{operator.name}_{self.name}{run.first}")), inputs)
-            copy = replace(copy, outputs=tuple(replace(o, value=makes[o.value]) for o in copy.outputs), signature=None)
-            edit.insert(copy, None, numbers, beside=operator.name)
-            if operator.name in edit.alike:
-                edit.alike[copy.name] = edit.alike[operator.name]
-            self.made.setdefault(operator.name, []).append(copy.name)
-            names.append(makes[old])
-        self.pieces[old] = Pieces(tuple(names), None, ())
-        edit.drop(operator.name)
+            else:
+                own = [self.pieces[r].names[number] if r in sums else self._of_all(r, number) for r in reads]
+                names += self._insert(operator, run, own, {"signature": None})
+        self.pieces[operator.outputs[0].value] = Pieces(tuple(names), None, ())
+        self.edit.drop(operator.name)
         return True
 
     def _repeat(self, operator: Operator) -> None:
         """Copies an operator that each run needs as it is: the first has the operator itself."""
-        edit, names = self.edit, {o.value: [o.value] for o in operator.outputs}
         self.made[operator.name] = [operator.name]
+        made = [[o.value for o in operator.outputs]]
         for number, run in enumerate(self.runs[1:], 1):
-            reads = {o.value: self._of_all(o.value, number) for o in operator.inputs}
-            makes = {o.value: edit.free(f"{o.value}_{self.name}{run.first}") for o in operator.outputs}
-            copy = renamed(replace(operator, name=edit.free(f"{operator.name}_{self.name}{run.first}")), reads)
-            copy = replace(copy, outputs=tuple(replace(o, value=makes[o.value]) for o in operator.outputs))
-            edit.insert(copy, None, *(Numbers.of(edit.values[o.value]) for o in operator.outputs), beside=operator.name)
-            if operator.name in edit.alike:
-                edit.alike[copy.name] = edit.alike[operator.name]
-            self.made[operator.name].append(copy.name)
-            for old, new in makes.items():
-                names[old].append(new)
-        self.same |= names
+            made.append(self._insert(operator, run, [self._of_all(o.value, number) for o in operator.inputs]))
+        for operand, names in zip(operator.outputs, zip(*made, strict=True), strict=True):
+            self.same[operand.value] = names
 
     def _of_all(self, value: str, number: int) -> str:
         """The name of a whole value that a run reads."""
         return self.same[value][number] if value in self.same else self._whole(value)
-
-    def _of_run(
-        self, operator: Operator, name: str, dim: int, run: Run, reads: list[str], makes: list[str]
-    ) -> Operator:
-        """A copy that computes a run of positions. Equal calls that read copies alike have equal copies."""
-        own, size = operator.dims[dim], run[1] - run[0]
-        key = operator.signature, dim, run, *[read in self.edit.graph.values or read in self.sliced for read in reads]
-        dims = list(operator.dims)
-        dims[dim] = replace(own, size=size, cls=self._class_of(own.cls, run))
-        signature = None if operator.signature is None else self.alike.setdefault(key, self.first + len(self.alike))
-        names = iter(reads)
-        args, kwargs = replace_refs((operator.args, operator.kwargs), lambda _: Ref(next(names)))
-        return replace(
-            operator,
-            name=name,
-            args=args,
-            kwargs=kwargs,
-            inputs=tuple(replace(o, value=name) for o, name in zip(operator.inputs, reads, strict=True)),
-            outputs=tuple(replace(o, value=name) for o, name in zip(operator.outputs, makes, strict=True)),
-            dims=tuple(dims),
-            flops=operator.flops * size // own.size,
-            signature=signature,
-        )
 
     def _class_of(self, cls: int, run: Run) -> int:
         if (cls, run) not in self.classes:
@@ -351,7 +339,7 @@ class Separation:
         """Inserts a slice of a value in front of its first reader."""
         edit, (axis, _) = self.edit, place
         value, made = edit.values[name], edit.free(f"{name}_{self.name}")
-        dims, axes = _dims_of(reader, reader.inputs[number])
+        dims, axes = dims_of(reader, reader.inputs[number])
         cut = axes[axis][0]
         whole, inner = dims[cut], prod(dims[d].size for d in axes[axis][1:])
         window = DimWindow(cut, Moved(whole.size, before=-run[0])) if len(axes[axis]) == 1 else None
@@ -394,7 +382,7 @@ class Separation:
     def _sum(self, maker: Operator, value: str, addends: tuple[str, ...]) -> None:
         """Adds the pieces of a value."""
         edit, known = self.edit, self.edit.values[value]
-        dims, axes = _dims_of(maker, _operand(maker, value))
+        dims, axes = dims_of(maker, _operand(maker, value))
         total = addends[0]
         for number, addend in enumerate(addends[1:], 2):
             is_last = number == len(addends)
@@ -411,7 +399,7 @@ class Separation:
     def _join(self, maker: Operator, value: str, pieces: Pieces, axis: int) -> None:
         """Joins the pieces of a value, in the order of their positions."""
         edit, known = self.edit, self.edit.values[value]
-        dims, axes = _dims_of(maker, _operand(maker, value))
+        dims, axes = dims_of(maker, _operand(maker, value))
         cut = axes[axis][0]
         dims[cut] = replace(dims[cut], fixed=WHOLE)
         inputs, names = [], []
@@ -434,14 +422,3 @@ def _place(operand: Operand, dim: int) -> Place | None:
 def _operand(maker: Operator, value: str) -> Operand:
     """The operand as which an operator makes a value."""
     return next(o for o in maker.outputs if o.value == value)
-
-
-def _dims_of(operator: Operator, operand: Operand) -> tuple[list[Dim], tuple[tuple[int, ...], ...]]:
-    """The dimensions of a tensor by itself, as an operator that reads or makes it has them, and the numbers of those of
-    each axis."""
-    dims, axes = list[Dim](), list[tuple[int, ...]]()
-    for axis in operand.axes:
-        axes.append(tuple(range(len(dims), len(dims) + len(axis))))
-        own = [operator.dims[d] for d in axis]
-        dims += [Dim(dim.name, dim.size, dim.cls) for dim in own]
-    return dims, tuple(axes)

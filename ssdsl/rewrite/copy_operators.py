@@ -20,7 +20,7 @@ z = add x_copy2 y on gpus[pp = 1]
 """
 
 from ssdsl.plan.edit import Edit
-from ssdsl.plan.plan import Placement, Plan
+from ssdsl.plan.plan import Plan
 from ssdsl.record import replace
 
 
@@ -36,7 +36,7 @@ def copy_operators(plan: Plan) -> Plan:
         readers = [name for name in of_copies if name not in edit.dropped]
         is_result = not graph.results.isdisjoint(o.value for o in operator.outputs)
         for place in record.copies:
-            here = [name for name in readers if is_within(edit.of(name).home, place)]
+            here = [name for name in readers if edit.of(name).home.is_within(place)]
             if here and not is_result:
                 name = edit.copy(operator.name, here)
                 edit.records[name] = replace(record, place=place, copies=())
@@ -46,8 +46,3 @@ def copy_operators(plan: Plan) -> Plan:
         if operator.name in made and not readers and not is_result:  # nobody reads the one of the first place
             edit.drop(operator.name)
     return edit.done()
-
-
-def is_within(place: Placement, other: Placement) -> bool:
-    """Whether all devices of a place are those of another one."""
-    return place.mesh == other.mesh and {*other.fixed} <= {*place.fixed}

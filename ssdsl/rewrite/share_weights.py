@@ -21,10 +21,10 @@ y = add w_shared x on gpus[pp = 1] (batch 8 by dp)
 
 from collections.abc import Sequence
 
-from ssdsl.model.graph import Dim, Graph, Operand, Operator, Origin, Ref, Stage
+from ssdsl.model.graph import Graph, Operand, Operator, Origin, Ref, Stage
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import target
-from ssdsl.plan.edit import Edit, Numbers
+from ssdsl.plan.edit import Edit, Numbers, dims_of
 from ssdsl.plan.neighbours.place_beside import beside
 from ssdsl.plan.plan import OpPlan, Placement, Plan
 
@@ -53,7 +53,7 @@ def _shared(plan: Plan, readers: Sequence[Operator]) -> list[tuple[Operator, lis
             places.setdefault(place, []).append(reader)
     groups: list[list[Placement]] = []
     for place in places if len(places) > 1 else ():
-        near = [g for g in groups if any(overlap(place, other) for other in g)]
+        near = [g for g in groups if any(place.overlaps(other) for other in g)]
         groups = [*(g for g in groups if g not in near), [place, *(p for g in near for p in g)]]
     found = []
     for group in (g for g in groups if len(g) > 1):
@@ -64,27 +64,12 @@ def _shared(plan: Plan, readers: Sequence[Operator]) -> list[tuple[Operator, lis
     return found
 
 
-def overlap(one: Placement, other: Placement) -> bool:
-    """Whether two sets of devices share some.
-
-    >>> from tests.lower.by_hand import SPAN
-    >>> first, other, row = (Placement("gpus", fixed, SPAN) for fixed in ((("pp", 0),), (("pp", 1),), (("dp", 1),)))
-    >>> overlap(first, other), overlap(first, row)
-    (False, True)
-    """
-    fixed = dict(one.fixed)
-    return one.mesh == other.mesh and all(fixed.get(axis, at) == at for axis, at in other.fixed)
-
-
 def _send(edit: Edit, graph: Graph, weight: str, host: Operator, readers: Sequence[Operator]) -> None:
     """Inserts an operator at the home of a weight whose result the `readers` elsewhere read."""
     value = graph.values[weight]
-    dims, axes = list[Dim](), list[tuple[int, ...]]()
-    for classes, sizes in zip(value.factors, value.sizes, strict=True):
-        axes.append(tuple(range(len(dims), len(dims) + len(classes))))
-        dims += [Dim(graph.dim_names[cls], size, cls) for cls, size in zip(classes, sizes, strict=True)]
+    dims, axes = dims_of(host, next(o for o in host.inputs if o.value == weight))
     name = edit.free(f"{weight.replace('.', '_')}_shared")
-    read, made = Operand(weight, tuple(axes)), Operand(name, tuple(axes))
+    read, made = Operand(weight, axes), Operand(name, axes)
     form = "clone", CLONE.name, host.path, host.source, Stage.COMPUTE, (CLONE, Ref(weight)), ()
     operator = Operator(name, *form, (read,), (made,), tuple(dims), ROWS["aten::clone"])
     there = edit.of(host.name)

@@ -115,9 +115,8 @@ def _by_index(ctx: Context, value: Selection, name: nodes.Word, key: Value, at: 
         raise PlanError(NoSuchIndex(name.span, name.text, known, elsewhere))
     if any(name.text == fixed for fixed, _ in value.fixed):
         raise PlanError(FixedTwice(name.span, name.text))
-    if any(run.has(part) for run in ctx.facts.runs(value.operators, name.text)):
-        runs = ((n, ctx.facts.run(n, name.text)) for n in value.operators)
-        kept = frozenset(n for n, run in runs if run is not None and run.has(part))
+    if run := next((run for run in ctx.facts.runs(value.operators, name.text) if run.has(part)), None):
+        kept = ctx.facts.among(value.operators, run)
         ctx.facts.of_all_parts.update(value.operators - kept - ctx.model.parts.keys())
         value = value.within(kept)
     return Selection(value.operators, value.units, (*value.fixed, (name.text, part)), value.phase)

@@ -51,10 +51,10 @@ def check_parts(facts: Facts) -> Iterator[Diagnostic]:
 
 def _left_out(facts: Facts, clock: ClockOrder) -> Iterator[Diagnostic]:
     """Yields a warning for each index of a clock, if the plan's orders name only its first parts."""
-    apart = {run.index for record in facts.distinct(range(len(facts.operators.at))).values() for run in record.parts}
+    sets = list(facts.sets)
     for name in dict.fromkeys(name for row in clock.rows for name, _ in row.tasks.fixed):
-        if name in apart:  # parts that the plan names are not all of an operator's
-            continue
+        if any(facts.runs(sets[row.tasks.number], name) for row in clock.rows):
+            continue  # parts that the plan names are not all of an operator's
         counts, parts = _named(facts, name)
         if len(counts) == 1 and FEWEST <= len(parts) < min(counts) and parts == {*range(len(parts))}:
             yield LeavesParts(clock.called or clock.span, name, min(counts), len(parts) - 1)

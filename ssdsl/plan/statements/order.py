@@ -43,7 +43,7 @@ def _run_by_run(ctx: Context, before: Value, after: Value) -> Iterator[tuple[Val
     tasks of equal parts are related."""
     if isinstance(before, Selection) and isinstance(after, Selection):
         fixed = {name for name, _ in (*before.fixed, *after.fixed)}
-        for name in dict.fromkeys(run.index for parts in ctx.model.parts.values() for run in parts):
+        for name in ctx.model.named:
             runs, others = (ctx.facts.runs(side.operators, name) for side in (before, after))
             if name not in fixed and others and len(runs) > 1:
                 for run in runs:
@@ -54,7 +54,8 @@ def _run_by_run(ctx: Context, before: Value, after: Value) -> Iterator[tuple[Val
 
 def _of_run(ctx: Context, value: Selection, run: PartRun) -> Selection:
     """The operators of a selection that are these parts, and those that are of all."""
-    return value.within(frozenset(n for n in value.operators if ctx.facts.run(n, run.index) in (None, run)))
+    others = (ctx.facts.among(value.operators, other) for other in ctx.model.named[run.index] if other != run)
+    return value.within(value.operators.difference(*others))
 
 
 def is_of_one(ctx: Context, value: Value) -> bool:

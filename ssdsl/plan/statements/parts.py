@@ -73,8 +73,7 @@ def _of_runs(ctx: Context, operators: frozenset[str], parts: SplitParts) -> Iter
     """Yields the operators in groups: those that are some of the parts already, as a plan names these, are cut into no
     others."""
     name, left = parts.cut.name.text, operators
-    runs = {run for parts_of_one in ctx.model.parts.values() for run in parts_of_one if run.index == name}
-    for run in sorted(runs, key=lambda run: run.first):
+    for run in ctx.model.named.get(name, ()):
         those = frozenset(n for n in left if run in ctx.model.parts.get(n, ()))
         left -= those
         sizes = None if parts.sizes is None or parts.chunks is not None else parts.sizes[run.first : run.end]
