@@ -4,6 +4,7 @@ sending.
 A reader takes the result of the copy where it is itself; readers elsewhere take that of the first place. Each copy has
 the gradients of its own readers, so the gradients of weights, which are summed over the places, count each reader once.
 
+>>> from ssdsl.plan.plan import Placement
 >>> from tests.lower.by_hand import SPAN, described, graph_of, plan_of, saying
 >>> graph = graph_of('''
 ...     weight w[batch]
