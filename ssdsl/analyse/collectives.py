@@ -108,7 +108,7 @@ def _of_instr(
     A value that backward gathers again (`instr.again`) arrives while the same product's gradient of its input is
     computed; a gradient is reduced while the product's gradient of its weight is computed.
     """
-    forward = phase is Phase.FORWARD or (section.recompute and phase.of_inputs)
+    forward = phase.is_forward or (section.recompute and phase.of_inputs)
     match instr:
         case Conversion():
             size = ITEMSIZE.get(instr.result.dtype, 4)
@@ -217,7 +217,7 @@ def _of_gathers(
 ) -> Iterator[SizedCollective]:
     """ZeRO-3's collectives for a flat parameter of a section (by its number): a gather in forward, and again where
     backward reads the weights; a reduction of their gradients to their owners, if they get any."""
-    if phase is Phase.FORWARD:
+    if phase.is_forward:
         yield of_gather(flat)
     elif phase.of_inputs:
         again = facts.regathered(function).again

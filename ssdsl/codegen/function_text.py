@@ -127,6 +127,8 @@ def _decorator(function: Function) -> Iterator[str]:
         yield f"    loss={function.loss},"
     if function.backward is not Backward.WHOLE:
         yield f"    backward={quoted(function.backward.value)},"
+    if function.again is not None:
+        yield "    twice=True,"
     if any(s.again or any(isinstance(i, Conversion) and i.again for i in s.body) for s in function.sections):
         yield "    again=True,"
     for name, groups in (("gathers", function.ahead.forward), ("gathers_again", function.ahead.backward)):
@@ -165,6 +167,7 @@ def _output(output: FunctionOutput) -> str:
     parts = [quoted(output.slot)]
     parts += [] if output.gradient else ["gradient=False"]
     parts += [] if output.read else ["read=False"]
+    parts += ["again=True"] if output.again else []
     return f"Output({', '.join(parts)})"
 
 

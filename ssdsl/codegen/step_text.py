@@ -27,6 +27,7 @@ from ssdsl.text.diagnostic import InternalError
 
 COMPUTES = {
     Phase.FORWARD: "forward",
+    Phase.AGAIN: "forward_again",
     Phase.BACKWARD: "backward",
     Phase.DGRAD: "backward_inputs",
     Phase.WGRAD: "backward_weights",

@@ -350,7 +350,8 @@ class FunctionOutput(Record):
     """A value that leaves the function; its gradient comes back to the same slot. `read` is false for a loss that only
     the report reads. `wgrad_only`: a backward in halves uses its gradient only in the second half, as it leads to
     weights only. A value `in_flight` is the result of a conversion that has started when the task ends, and that its
-    one reader awaits, while other tasks run; its gradient is awaited before the backward of this task begins."""
+    one reader awaits, while other tasks run; its gradient is awaited before the backward of this task begins. A value
+    that is left `again` is read by functions that run again together with this one: it is in its slot again then."""
 
     name: Name
     slot: str
@@ -358,6 +359,7 @@ class FunctionOutput(Record):
     read: bool = True
     wgrad_only: bool = False
     in_flight: bool = False
+    again: bool = False
 
 
 class Backward(Enum):
@@ -424,6 +426,8 @@ class Function(Record, dict=True):
 
     `stage` is the same for functions with the same devices, indices in time and ordered sets. `loss` is the number of
     the output that is the loss, if one is. Functions of one `kind` are equal but for names and devices, like sections.
+    The forward of a function with `again` keeps nothing for backward: a task of its own runs it again before. Functions
+    with the same number run again together: what they read of each other is not kept in between either.
     """
 
     number: int
@@ -440,6 +444,7 @@ class Function(Record, dict=True):
     loss: int | None = None
     kind: int | None = None
     ahead: GathersAhead = AT_ONCE
+    again: int | None = None
 
     def body(self) -> list[Instr]:
         """All instructions in order."""
@@ -502,8 +507,23 @@ class Function(Record, dict=True):
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The phases of its tasks in order: forward, then those of its backward."""
-        return PHASES[self.backward]
+        """The phases of its tasks in order: forward, perhaps again, then those of its backward."""
+        found = PHASES[self.backward]
+        return found if self.again is None else (found[0], Phase.AGAIN, *found[1:])
+
+    @property
+    def returns(self) -> Phase | None:
+        """The phase that computes the gradients of its inputs; None without a backward."""
+        return next((phase for phase in PHASES[self.backward] if phase.of_inputs), None)
+
+    @property
+    def keeps(self) -> Phase:
+        """The phase that keeps values for backward: the last of those that compute its operators."""
+        return Phase.FORWARD if self.again is None else Phase.AGAIN
+
+    def is_made_again(self, given: FunctionInput, producer: "Function") -> bool:
+        """Whether an input is made again before this function runs again; else it is kept until then."""
+        return self.again is not None and self.again == producer.again and given.message is None
 
     @cached_property
     def trained(self) -> frozenset[str]:

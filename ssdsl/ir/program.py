@@ -31,7 +31,7 @@ At = tuple[int, ...]
 
 
 class Compute(NamedTuple):
-    """A function at one coordinate in one phase: forward, backward, or one half of backward."""
+    """A function at one coordinate in one phase: forward, forward again, backward, or one half of backward."""
 
     function: int
     at: At

@@ -139,7 +139,7 @@ class Sunk(Divided, kw_only=True):
 Kind = tuple[
     Submesh, tuple[TimeIndex, ...], tuple[Hashable, ...]
 ]  # submesh, indices in time, what is a task of its own:
-# the numbers of ordered sets, and parts that the plan names
+# the numbers of ordered sets, parts that the plan names, and what runs again as a whole
 
 
 class Grouped(Sunk, kw_only=True):
@@ -184,13 +184,14 @@ class TypedGraph(Grouped, kw_only=True):
 
 class Segment(Record):
     """Operators that become one function, and their common properties. `in_halves`: the plan orders the halves of their
-    backward separately."""
+    backward separately. `again` is the number of what runs again together, in tasks of their own (`Function.again`)."""
 
     submesh: Submesh
     time: tuple[TimeIndex, ...]
     operators: tuple[Operator, ...]
     in_halves: bool
     stage: int
+    again: int | None = None
 
 
 class Segmented(TypedGraph, kw_only=True):

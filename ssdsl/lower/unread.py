@@ -78,13 +78,17 @@ def _in_parts(_: Plan, program: Program) -> Iterator[Span]:
 
 
 def _checkpoints(plan: Plan, _: Program) -> Iterator[Span]:
-    yield from (r.checkpoint.span for r in plan.operators.values() if r.checkpoint is not None)
+    marks = (mark for record in plan.operators.values() for mark in (record.checkpoint, record.within))
+    yield from (mark.span for mark in marks if mark is not None)
 
 
 def _recomputed(plan: Plan, program: Program) -> Iterator[Span]:
     sections = (s for f in program.functions for s in f.sections if s.recompute)
-    marks = (plan.of(i.operator).checkpoint for s in sections for i in s.body if isinstance(i, OpPart))
-    yield from (mark.span for mark in marks if mark is not None)
+    inside = [i.operator for s in sections for i in s.body if isinstance(i, OpPart)]
+    tasks = [op.operator for f in program.functions if f.again is not None for op in f.operators()]
+    marks = (plan.of(name).checkpoint for name in (*inside, *tasks))
+    around = (plan.of(name).within for name in tasks)
+    yield from (mark.span for mark in (*marks, *around) if mark is not None)
 
 
 def _asked(plan: Plan, _: Program) -> Iterator[Span]:

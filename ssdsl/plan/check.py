@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 from ssdsl.identity import places_of
 from ssdsl.model.graph import Operator
 from ssdsl.plan.errors.parts import CountMismatch, MisspeltAxis
-from ssdsl.plan.errors.place import NoMesh, NotAssigned, OnAllDevices, RelatesNothing, SplitAndFixed
+from ssdsl.plan.errors.place import NoMesh, NotAssigned, NothingAgain, OnAllDevices, RelatesNothing, SplitAndFixed
 from ssdsl.plan.errors.split import Division, LeftWhole, OtherName, WithoutRow
 from ssdsl.plan.eval.units import module_of
 from ssdsl.plan.facts import Facts, SplitIndex
 from ssdsl.plan.hints.in_time import near_axes
 from ssdsl.plan.hints.number_of_parts import check_parts
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.plan.plan import Index, Mesh, Placement
+from ssdsl.plan.plan import Index, Mesh, OpPlan, Placement
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source
 
@@ -37,7 +37,20 @@ def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
                 and (wrong := _axis_mistake(record.home, model.graph.operators[number], index, mesh))
             ):
                 found.setdefault((index.span, type(wrong)), wrong)
-    return [*found.values(), *_misspelt(facts, model)]
+    return [*found.values(), *_misspelt(facts, model), *_not_recomputed(facts, model)]
+
+
+def _not_recomputed(facts: Facts, model: ModelIndex) -> Iterator[NothingAgain]:
+    """A mistake for each place that orders what runs again, where some of these operators are not recomputed."""
+    sets = list(facts.sets)
+    for (span, number), words in facts.again.items():
+        left = (op for op in model.ordered(sets[number]) if not _is_recomputed(facts.of(op.name)))
+        if (first := next(left, None)) is not None:
+            yield NothingAgain(span, first.module, words)
+
+
+def _is_recomputed(record: OpPlan) -> bool:
+    return record.checkpoint is not None or record.within is not None
 
 
 def _misspelt(facts: Facts, model: ModelIndex) -> Iterator[MisspeltAxis]:

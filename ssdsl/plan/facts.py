@@ -124,6 +124,13 @@ class Facts:
     before_first: set[Span] = field(default_factory=set)  # orders and calls that name parts before the first one
     sets: dict[frozenset[str], int] = field(default_factory=dict)  # the sets of operators that orders name, numbered
     checkpoints: dict[str, int] = field(default_factory=dict)  # how many each layer has
+    units: dict[tuple[str, int], frozenset[str]] = field(
+        default_factory=dict
+    )  # the operators of checkpoints, by their layers and numbers
+    regions: list[frozenset[str]] = field(default_factory=list)  # what runs again as a whole, around checkpoints
+    again: dict[tuple[Span, int], str] = field(
+        default_factory=dict
+    )  # the numbers of the sets whose second forward an order names, each with its place, and the plan's words for it
     shards: list[StateShard] = field(default_factory=list)
     prefetched: list[WeightsMark] = field(default_factory=list)
     buckets: list[WeightsMark] = field(default_factory=list)

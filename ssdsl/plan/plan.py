@@ -119,16 +119,22 @@ N = TypeVar("N", int, float)
 
 class Phase(StrEnum):
     """The phases of an operator. A plan may name the halves of a backward: the gradients of inputs (`dgrad`) and of
-    weights (`wgrad`)."""
+    weights (`wgrad`); and `again`, the second forward of what is recomputed, as a task of its own."""
 
     FORWARD = "fwd"
+    AGAIN = "again"
     BACKWARD = "bwd"
     DGRAD = "dgrad"
     WGRAD = "wgrad"
 
     @property
+    def is_forward(self) -> bool:
+        """Whether it computes the operators themselves: for the first time, or again."""
+        return self in (Phase.FORWARD, Phase.AGAIN)
+
+    @property
     def of_inputs(self) -> bool:
-        """Whether it computes the gradients of inputs. What is recomputed for backward runs in such a phase."""
+        """Whether it computes the gradients of inputs. What is recomputed within backward runs in such a phase."""
         return self in (Phase.BACKWARD, Phase.DGRAD)
 
     @property
@@ -140,18 +146,18 @@ class Phase(StrEnum):
         """The part of a sum that belongs to this phase: of a forward, and of the two kinds of gradients.
 
         >>> [phase.sum(1, 10, 100) for phase in Phase]
-        [1, 110, 10, 100]
+        [1, 1, 110, 10, 100]
         """
-        return forward if self is Phase.FORWARD else of_inputs * self.of_inputs + of_weights * self.of_weights
+        return forward if self.is_forward else of_inputs * self.of_inputs + of_weights * self.of_weights
 
     @property
     def word(self) -> str:
-        """The phase in the program's text, in profiles and in views: `forward`, `backward`, `dgrad`, `wgrad`."""
+        """The phase in the program's text, in profiles and in views: `forward`, `again`, `backward`, and so on."""
         return self.name.lower()
 
     @property
     def letter(self) -> str:
-        """The phase in a row of tasks: `F`, `B`, and for the halves `D` and `W`."""
+        """The phase in a row of tasks: `F`, `A` for again, `B`, and for the halves `D` and `W`."""
         return self.name[0]
 
 
@@ -268,6 +274,8 @@ class OpPlan(Record):
       lacks because it needs all of their dimension.
     - `checkpoint` is the number of the checkpoint in which it is recomputed, among those of its layer: so equal layers
       share their records. With `regathers`, backward gathers its gathered operands again.
+    - `within` is the number of the region around its checkpoint that runs again as a whole, in a task of its own: there
+      the checkpoint keeps what enters it, and runs once more in backward.
     - Values that are sent to it are requested up to `ahead` values ahead of the one that it reads next.
     - `sets` are the numbers of the sets of operators in `order` statements to which it belongs.
     - `copies` are further places that compute it, too, for their own readers.
@@ -280,6 +288,7 @@ class OpPlan(Record):
     indices: tuple[Index, ...] = ()
     whole: tuple[Index, ...] = ()
     checkpoint: Mark | None = None
+    within: Mark | None = None
     regathers: Mark | None = None
     ahead: Mark | None = None
     sets: frozenset[int] = frozenset()

@@ -15,7 +15,7 @@ model["h.*.mlp"]         beneath a module; `*` is one segment, `**` any; it may 
 model.linear             of a kind
 model[tp = none]         without the index `tp`; `any`: with it
 a | b, a & b, a - b      united, in both, without
-stage[s].fwd[m = 0]      tasks, for `order`: a phase (fwd, bwd, dgrad, wgrad) and a part
+stage[s].fwd[m = 0]      tasks, for `order`: a phase (fwd, again, bwd, dgrad, wgrad) and a part
 model.weights            state: also grads and optimizer
 each("h.*")              the list of modules that match
 balance(model, S)        a list of S stages of equal work; `[4, 2, 2]` for S: with these shares of it

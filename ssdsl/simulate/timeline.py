@@ -19,7 +19,8 @@ class Stream(StrEnum):
 
 
 class EventKind(StrEnum):
-    """The kind of an event. A plan with a backward in halves has `dgrad` and `wgrad` where others have `bwd`."""
+    """The kind of an event. A plan with a backward in halves has `dgrad` and `wgrad` where others have `bwd`; what runs
+    again in a task of its own has `again` before."""
 
     FORWARD = "fwd"
     BACKWARD = "bwd"
@@ -30,6 +31,7 @@ class EventKind(StrEnum):
     OPTIMIZER = "optimizer"
     EXPOSED = "exposed"  # a wait for a message or for weights, with nothing else to run
     GATHER = "gather"  # of weights that other devices have updated, while tasks run
+    AGAIN = "again"
 
 
 class Event(Record):

@@ -188,6 +188,7 @@ WAYS: dict[str, tuple[Follow, ...]] = {  # one for each line of a help
     "E0253": (lambda h: h.text.replace("assign model to", 'assign (model - model["h.3"]) to'),),
     "E0255": (lambda h: h.with_span(h.quoted[0].partition("= ")[2].replace("s", "2")),),
     "E0256": (change(r"\[pp = 0\]", ""),),
+    "E0259": (append,),
     "E0258": (change("order by priority", "order by clock"),),
     "E0263": (put("parts"),),
     "E0264": (change("3]]", "2]]"),),

@@ -209,8 +209,20 @@ def test_recompute_units(plan) -> None:
 
 
 def test_recompute_twice(plan) -> None:
-    assert plan.mistakes(STAGES + 'recompute model["h.0"]\nrecompute model["attn"]') == ["E0221"]
-    assert plan.mistakes(STAGES + 'recompute [model["h.0"], model["h.0.attn"]]') == ["E0221"]
+    apart = 'recompute [model["h.0.mlp"] | model["h.1"]]\nrecompute model["h.0"]'
+    thrice = 'recompute model["h.0"]\nrecompute model["h.0.mlp"]\nrecompute [model["h.0.mlp"] & model.gelu]'
+    assert plan.mistakes(STAGES + apart) == ["E0221"]
+    assert plan.mistakes(STAGES + thrice) == ["E0221"]
+    assert plan.mistakes(STAGES + 'recompute [model["h.0"] | model["h.1"], model["h.1"] | model["h.2"]]') == ["E0221"]
+
+
+@pytest.mark.parametrize("outer_first", [True, False])
+def test_a_checkpoint_may_be_a_part_of_a_region_that_runs_again(plan, outer_first) -> None:
+    lines = ['recompute model["h.*"]', 'recompute model["h.*.mlp"]', 'recompute model["h.*.attn"]']
+    facts = plan(STAGES + "\n".join(lines if outer_first else [*lines[1:], lines[0]]))
+    inside = {name: record for name, record in facts.operators.items() if record.within is not None}
+    assert len({record.within for record in inside.values()}) == 4
+    assert len({record.checkpoint for record in inside.values()}) == 3  # two, and none: norms and sums
 
 
 def test_equal_layers_share_their_records_when_they_are_recomputed(plan) -> None:

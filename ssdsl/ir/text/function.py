@@ -40,7 +40,8 @@ def function_lines(function: Function, graph: Graph, names: tuple[str, ...]) -> 
 def header(function: Function) -> str:
     """The first line of a function."""
     where = f"{function.name} on {function.submesh}{time_text(function.time)}"
-    return f"function {where} backward {function.backward.value} stage {function.stage}"
+    again = "" if function.again is None else f" again {function.again}"
+    return f"function {where} backward {function.backward.value} stage {function.stage}{again}"
 
 
 def ahead_lines(function: Function) -> Iterator[str]:
@@ -207,6 +208,7 @@ def _output(output: FunctionOutput, is_loss: bool) -> str:
     marks += " gradient by wgrad" if output.wgrad_only else ""
     marks += "" if output.read else " for the report"
     marks += " in flight" if output.in_flight else ""
+    marks += " again" if output.again else ""
     return f'{"loss" if is_loss else "return"} %{output.name} in slot "{output.slot}"{marks}'
 
 

@@ -5,7 +5,7 @@ stages 0 and 2 are on device a, stages 1 and 3 on device b. Stage 3 reads a resu
 So that is a result of stage 1, too, which adds the gradient of stage 3 to its own, and sends the sum back once.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from ssdsl.ir.comm import Narrow, Transfer
@@ -73,7 +73,8 @@ class _Assembling:
         for (number, left), readers in reversed(self.readers.items()):
             if any(name in live[reader] for reader, name in readers):
                 live[number].add(left)
-        functions = tuple(_finished(d, live[d.number], self.lowering.learning, self.graph.losses) for d in self.drafts)
+        finished = [_finished(d, live[d.number], self.lowering.learning, self.graph.losses) for d in self.drafts]
+        functions = tuple(_with_repeated(finished))
         returning = {i.message for f in functions for i in f.inputs if i.gradient}
         transfers = (t if t.number in returning else replace(t, backward=None) for t in self.transfers.values())
         made = {"functions": functions, "messages": tuple(transfers), "losses": losses, "results": results}
@@ -272,7 +273,22 @@ def _finished(draft: _Draft, live: set[Name], learning: frozenset[str], losses: 
         _backward(segment, parameters) if learns else Backward.NONE,
         segment.stage,
         next((k for k, o in enumerate(outputs) if o.name.value in losses), None),
+        again=segment.again if learns else None,
     )
+
+
+def _with_repeated(functions: list[Function]) -> Iterator[Function]:
+    """Yields functions with `again` set in the outputs that others read which run again together with them. What came
+    in a message is kept instead."""
+    read: dict[int, set[str]] = {f.number: set() for f in functions if f.again is not None}
+    for function in functions if read else ():
+        for given in function.inputs:
+            if function.is_made_again(given, functions[given.producer]):
+                read[given.producer].add(given.slot)
+    for function in functions:
+        slots = read.get(function.number, set())
+        outputs = (replace(o, again=True) if o.slot in slots else o for o in function.outputs)
+        yield replace(function, outputs=tuple(outputs)) if slots else function
 
 
 def _backward(segment: Segment, parameters: tuple[Parameter, ...]) -> Backward:

@@ -25,7 +25,7 @@ from ssdsl.lower.stages import Grouped, Kind, Segment, Segmented, Sunk, TypedGra
 from ssdsl.model.graph import Graph, Operand, Operator
 from ssdsl.model.memory.saved import saved
 from ssdsl.model.memory.saved_tensors import Saved
-from ssdsl.plan.plan import HALVES, PartRun
+from ssdsl.plan.plan import HALVES, Mark, PartRun, Phase, Plan
 
 # -- operators on weights alone ----------------------------------------------------------------------------------------
 
@@ -56,7 +56,8 @@ def _able(lowering: Sunk) -> frozenset[str]:
     made = [o for o in graph.computing if all(v.value in alone for v in o.outputs)]
     if not made:
         return frozenset()
-    recomputed = frozenset(n for n, record in lowering.plan.operators.items() if record.checkpoint is not None)
+    records = lowering.plan.operators.items()
+    recomputed = frozenset(n for n, record in records if record.checkpoint is not None or record.within is not None)
     kept = _kept(graph, alone, recomputed)
     once = graph.results | graph.running
     return frozenset(
@@ -140,11 +141,12 @@ def kinds_of(lowering: Sunk) -> dict[str, Kind]:
     """The kind of each operator, before operators join their readers."""
     ordered = frozenset(tasks.number for tasks in lowering.plan.ordered())
     kinds: dict[str, Kind] = {}
-    known: dict[tuple[tuple[OpSplit, ...], frozenset[int], tuple[PartRun, ...], Submesh], Kind] = {}
+    known: dict[tuple[tuple[OpSplit, ...], frozenset[int], tuple[PartRun | Mark | None, ...], Submesh], Kind] = {}
     same: dict[Kind, Kind] = {}  # so that equal kinds are one object, as equal submeshes are
     for o in lowering.graph.computing:
         record, submesh = lowering.plan.of(o.name), lowering.submeshes[o.name]
-        splits, sets, parts = lowering.splits[o.name], record.sets, record.parts
+        splits, sets = lowering.splits[o.name], record.sets
+        parts = (*record.parts, record.within)
         key = splits, sets, parts, submesh
         if key not in known:
             time = tuple(sorted(_time(splits), key=lambda t: t.name))
@@ -253,10 +255,26 @@ def form_functions(lowering: TypedGraph) -> Segmented:
     def in_halves(operator: Operator) -> bool:
         return not halves.isdisjoint(lowering.plan.of(operator.name).sets)
 
+    repeated = _Repeated(lowering.plan)
     segments = tuple(
-        Segment(kind[0], kind[1], tuple(inside), in_halves(inside[0]), stages[kind])
+        Segment(kind[0], kind[1], tuple(inside), in_halves(inside[0]), stages[kind], repeated.number(inside[0]))
         for level, kind in sorted(groups, key=lambda group: (group[0], first[group]))
         for inside in (groups[level, kind],)
     )
     makers = {o.value: number for number, s in enumerate(segments) for op in s.operators for o in op.outputs}
     return grown(lowering, Segmented, segments=segments, makers=makers)
+
+
+class _Repeated:
+    """Numbers what runs again in tasks of its own: regions around other checkpoints, and sets of recomputed operators
+    of which an `order` places the second forward."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.numbers = plan, dict[Hashable, int]()
+        self.named = frozenset(tasks.number for tasks in plan.ordered() if tasks.phase is Phase.AGAIN)
+
+    def number(self, operator: Operator) -> int | None:
+        """The number of that to which an operator belongs; None if it runs once, or again within a backward."""
+        record = self.plan.of(operator.name)
+        region = record.within or min(record.sets & self.named, default=None)
+        return None if region is None else self.numbers.setdefault(region, len(self.numbers))

@@ -91,7 +91,9 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
     `before` are the operators on weights alone: they are not recomputed."""
 
     def place(op: OpPart) -> SectionKey:
-        checkpoint = facts.plan.of(op.operator).checkpoint if op.operator not in before else None
+        record = facts.plan.of(op.operator)
+        is_task = function.again is not None and record.within is None  # then that is its checkpoint
+        checkpoint = record.checkpoint if op.operator not in before and not is_task else None
         return facts.layers[facts.graph.by_name[op.operator].path], checkpoint
 
     front = _shared(function, place)

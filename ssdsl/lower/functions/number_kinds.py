@@ -33,7 +33,7 @@ class _Numbering:
 
     def of(self, function: Function) -> Function:
         """A function with its kind and those of its sections."""
-        around = function.time, function.submesh.axes, function.backward
+        around = function.time, function.submesh.axes, function.backward, function.again is None
         prepared = [p.var.name for p in function.prepared]
         numbers: Locals = {}  # of values in the function; `inside` are those in a section
         sections, wiring = [], []  # `wiring`: each section's kind, and the numbers of its values in the function
@@ -66,7 +66,9 @@ class _Numbering:
             tuple((numbers.get(i.var.name), self._about(i.var), comes(i)) for i in function.inputs),
             tuple((numbers.get(p.var.name), self._about(p.var)) for p in function.prepared),
             tuple((numbers.get(p.var.name), self._about(p.var)) for p in function.parameters),
-            tuple((numbers.get(o.name), o.gradient, o.read, o.wgrad_only, o.in_flight) for o in function.outputs),
+            tuple(
+                (numbers.get(o.name), o.gradient, o.read, o.wgrad_only, o.in_flight, o.again) for o in function.outputs
+            ),
         )
 
     def _gathered(self, number: int, inside: Locals) -> Hashable:

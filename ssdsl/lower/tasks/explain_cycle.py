@@ -10,7 +10,7 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import At, Compute
 from ssdsl.ir.value import Name
 from ssdsl.lower.errors import Back, NeedsWhole, OrderCycle, PlacedOperator
-from ssdsl.lower.tasks.graph import FORWARD, TaskGraph
+from ssdsl.lower.tasks.graph import TaskGraph
 from ssdsl.model.graph import Operator
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import InternalError
@@ -164,8 +164,8 @@ def _whole(graph: TaskGraph, tasks: list[Compute]) -> NeedsWhole | None:
     pairs = []
     for before, task in zip([*tasks[-1:], *tasks], tasks, strict=False):
         first, then = graph.functions[before.function], graph.functions[task.function]
-        if (before.phase is FORWARD) is (task.phase is FORWARD):  # backward goes from reader to producer
-            pairs.append((first, then, task.at) if task.phase is FORWARD else (then, first, before.at))
+        if before.phase.is_forward is task.phase.is_forward:  # backward goes from reader to producer
+            pairs.append((first, then, task.at) if task.phase.is_forward else (then, first, before.at))
     found = (find(graph, *pair) for find in (_joins, _read_by_all) for pair in pairs)
     whole = next((whole for whole in found if whole is not None), None)
     return whole and replace(whole, between=_is_between(graph, tasks, whole))
@@ -174,7 +174,7 @@ def _whole(graph: TaskGraph, tasks: list[Compute]) -> NeedsWhole | None:
 def _is_between(graph: TaskGraph, tasks: list[Compute], whole: NeedsWhole) -> bool:
     """Whether a task on a cycle that runs once is followed by one of a part, both in the phase that needs all parts."""
     in_parts = [any(t.name == whole.index for t in graph.functions[task.function].time) for task in tasks]
-    waits = [(task.phase is FORWARD) is not whole.backward for task in tasks]
+    waits = [task.phase.is_forward is not whole.backward for task in tasks]
     return any(in_parts[k] and not in_parts[k - 1] and waits[k] and waits[k - 1] for k in range(len(tasks)))
 
 

@@ -11,7 +11,7 @@ from ssdsl.ir.comm import Message, Signal, Transfer, functions_of
 from ssdsl.ir.function import Function, FunctionInput
 from ssdsl.ir.layout import REPLICATE, Layout, Shape, Submesh
 from ssdsl.ir.parts import coordinates, parts_read
-from ssdsl.ir.program import Compute, Members, Role
+from ssdsl.ir.program import At, Compute, Members, Role
 from ssdsl.lower.conversions.transfer import plan_move
 from ssdsl.lower.stages import Carry, Formed, Task
 from ssdsl.lower.tasks.start_across_tasks import travelling
@@ -19,7 +19,7 @@ from ssdsl.model.graph import Graph, Operator
 from ssdsl.plan.plan import ClockOrder, Order, Phase, Plan, TaskSet
 from ssdsl.text.source import Span
 
-FORWARD, BACKWARD, DGRAD, WGRAD = Phase.FORWARD, Phase.BACKWARD, Phase.DGRAD, Phase.WGRAD
+FORWARD, AGAIN, BACKWARD, DGRAD, WGRAD = Phase
 
 
 @dataclass(slots=True)
@@ -82,11 +82,22 @@ class TaskGraph:
     def selected(self, function: Function, phase: Phase, fixed: Mapping[str, int]) -> list[int]:
         """The nodes of a function's tasks in a phase, where `fixed` gives the values of some of its indices. For a
         function in halves, BACKWARD stands for both halves."""
-        phases = [p for p in (function.phases[1:] if phase is BACKWARD else (phase,)) if p in function.phases]
+        wanted = (BACKWARD, DGRAD, WGRAD) if phase is BACKWARD else (phase,)
+        phases = [p for p in wanted if p in function.phases]
         some = [(n,) if (n := fixed.get(t.name)) is not None else range(t.parts) for t in function.time]
         places = self._places[function.number]
         found = [places[at] for at in itertools.product(*some) if at in places]
         return [self._first[function.number, p] + k for p in phases for k in found]
+
+    def nodes_of(self, function: int, phase: Phase) -> range:
+        """The nodes of a function's tasks in a phase, in the order of their coordinates; the function has this
+        phase."""
+        first = self._first[function, phase]
+        return range(first, first + len(self._places[function]))
+
+    def place(self, function: int, at: At) -> int:
+        """The position of a task among those of its function."""
+        return self._places[function][at]
 
     def task(self, number: int) -> Compute:
         """The task of a node that computes."""
@@ -162,8 +173,9 @@ class TaskGraph:
         there = None if given.message is None else self.carried[given.message, False]
         back = None if given.message is None or not given.gradient else self.carried[given.message, True]
         if given.gradient:
-            given_back = self._first[consumer.number, consumer.phases[1]]
-            taken = self._first[producer.number, producer.phases[1]]
+            assert consumer.returns is not None and producer.returns is not None
+            given_back = self._first[consumer.number, consumer.returns]
+            taken = self._first[producer.number, producer.returns]
         parts, readers = self._places[producer.number], self._places[consumer.number]
         for a, b in parts_read(given, consumer.time):
             x, y = parts[a], readers[b]
@@ -174,6 +186,8 @@ class TaskGraph:
                     self._arrive(given_back + y, taken + x)
             if (producer.number, consumer.number, False) in self._travelling:
                 self._arrive(made + x, read + y)
+            if consumer.is_made_again(given, producer):
+                self.edge(self._first[producer.number, AGAIN] + x, self._first[consumer.number, AGAIN] + y)
 
     def _arrive(self, first: int, last: int) -> None:
         self.arrives[first, last] = max(self.nodes[first].time, self.nodes[last].time)
@@ -213,7 +227,7 @@ Groups = tuple[list[int], list[int]]  # nodes of tasks
 
 def apply_orders(graph: TaskGraph) -> None:
     """Adds the edges of all `order` statements, and signals where one relates tasks that share no device."""
-    members = _members(graph)
+    members = members_of(graph)
     for order in graph.plan.orders:
         for before, after in _related(graph, order, members):
             if {*before} != {*after} or len(before) > 1:  # a single task is not ordered against itself
@@ -224,7 +238,7 @@ def apply_orders(graph: TaskGraph) -> None:
         _sort(graph, clock, members)
 
 
-def _members(graph: TaskGraph) -> dict[int, list[Function]]:
+def members_of(graph: TaskGraph) -> dict[int, list[Function]]:
     """The functions of each set of operators that the plan orders."""
     members: dict[int, list[Function]] = {tasks.number: [] for tasks in graph.plan.ordered()}
     for function in graph.functions if members else ():
@@ -250,7 +264,7 @@ def _related(graph: TaskGraph, order: Order, members: dict[int, list[Function]])
             for side, (names, functions, tasks, phase) in enumerate(
                 ((left, left_functions, order.before, first), (right, right_functions, order.after, then))
             ):
-                for k in _selected(graph, functions, tasks, phase):
+                for k in selected(graph, functions, tasks, phase):
                     # tasks are related if their coordinates along the shared indices are equal: one group for each
                     key = (left, right, tuple(graph.task(k).at[names.index(n)] for n in shared))
                     groups.setdefault(key, ([], []))[side].append(k)
@@ -278,7 +292,8 @@ def _kinds(functions: list[Function], tasks: TaskSet) -> list[tuple[tuple[str, .
     return list(kinds.items())
 
 
-def _selected(graph: TaskGraph, functions: Sequence[Function], tasks: TaskSet, phase: Phase) -> list[int]:
+def selected(graph: TaskGraph, functions: Sequence[Function], tasks: TaskSet, phase: Phase) -> list[int]:
+    """The nodes of those tasks of a set in a phase that are tasks of some functions."""
     fixed = dict(tasks.fixed)
     return [k for function in functions for k in graph.selected(function, phase, fixed)]
 
@@ -298,7 +313,7 @@ def _sort(graph: TaskGraph, clock: ClockOrder, members: dict[int, list[Function]
         if (functions := named.get(key)) is None:
             functions = named[key] = [b for _, found in _kinds(members[key[0]], row.tasks) for b in found]
         phases = (FORWARD, BACKWARD) if row.tasks.phase is None else (row.tasks.phase,)
-        tasks = [k for phase in phases for k in _selected(graph, functions, row.tasks, phase)]
+        tasks = [k for phase in phases for k in selected(graph, functions, row.tasks, phase)]
         _state(graph, tasks, span=clock.called or row.span)
         here: dict[int, list[int]] = {}
         for k in tasks:

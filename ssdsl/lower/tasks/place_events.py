@@ -1,6 +1,6 @@
 """Turns tasks into actions: adds posts and waits, drops values after their last reader, and completes gradients."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ssdsl.ir.comm import Signal, Transfer
@@ -65,11 +65,11 @@ class AwaitedTransfers:
         return iter(dict.fromkeys(self._of(task)))
 
     def _of(self, task: Compute) -> Iterator[Carry]:
-        if task.phase is Phase.FORWARD:
+        if task.phase.is_forward:
             for given, part in self.incoming[task.function].get(task.at, ()):
                 if given.message is not None:
                     yield Carry(given.message, part, False)
-        elif task.phase is not Phase.WGRAD:
+        elif task.phase.of_inputs:
             for transfer in self.returning.get(task.function, ()):
                 yield Carry(transfer.number, task.at, True)
 
@@ -91,7 +91,7 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
     ends = _Ends(shared, number)
     kept = {r.slot for r in lowering.results}
     read = [dict.fromkeys(_read(shared, ends, task)) for task in tasks]
-    last_read = {slot: k for k, slots in enumerate(read) for slot in slots}
+    last_reads = _last_reads(read, [_made_again(shared, task) for task in tasks])
     last_backward = _last_backwards(shared, role, tasks, flats)
     scattered = [f for f in flats if f.completion.each]
     waited: set[Carry] = set()
@@ -114,9 +114,7 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
             yield Start(task.message, task.at, task.gradient, end)
             if end is not End.SEND and isinstance(lowering.messages[task.message], Signal):
                 yield Wait(task.message, task.at, task.gradient)
-        for slot in read[k]:
-            if last_read[slot] == k and slot[0] not in kept:
-                yield Free(*slot)
+        yield from (Free(*slot) for slot in last_reads[k] if slot[0] not in kept)
     if not lowering.trains:
         return
     yield from complete
@@ -141,12 +139,30 @@ class _Ends(dict[tuple[int, bool], End | None]):
 def _read(shared: _Shared, ends: _Ends, task: Task) -> list[Slot]:
     """The slots that a task reads on a role's devices."""
     if isinstance(task, Compute):
-        inputs = shared.awaited.incoming[task.function].get(task.at, ()) if task.phase is Phase.FORWARD else ()
+        inputs = shared.awaited.incoming[task.function].get(task.at, ()) if task.phase.is_forward else ()
         return [(given.slot, part) for given, part in inputs]
     if not task.gradient and ends[task.message, False] in (End.SEND, End.BOTH):
         message = shared.lowering.messages[task.message]
         return [(message.source_slot, task.at)] if isinstance(message, Transfer) else []
     return []
+
+
+def _made_again(shared: _Shared, task: Task) -> list[Slot]:
+    """The slots in which a task leaves values that were there before."""
+    if not isinstance(task, Compute) or task.phase is not Phase.AGAIN:
+        return []
+    return [(o.slot, task.at) for o in shared.lowering.functions[task.function].outputs if o.again]
+
+
+def _last_reads(read: Sequence[Iterable[Slot]], made: Sequence[list[Slot]]) -> list[list[Slot]]:
+    """For each task, the slots that no later one reads before one makes them again."""
+    found: list[list[Slot]] = [[] for _ in read]
+    wanted = set[Slot]()
+    for k in reversed(range(len(read))):
+        wanted.difference_update(made[k])
+        found[k] = [slot for slot in read[k] if slot not in wanted]
+        wanted.update(read[k])
+    return found
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ssdsl.ir.comm import Signal, Transfer, functions_of
 from ssdsl.ir.function import ahead_of
 from ssdsl.ir.program import Compute
 from ssdsl.lower.stages import Carry
-from ssdsl.lower.tasks.graph import FORWARD, TaskGraph
+from ssdsl.lower.tasks.graph import TaskGraph
 
 
 def place_messages(graph: TaskGraph, placed: Sequence[int]) -> list[int]:
@@ -53,9 +53,10 @@ def _bound_buffers(graph: TaskGraph, place: dict[int, int]) -> None:
             continue
         reads: dict[int, list[int]] = {}  # by the first task that reads them
         for k in nodes:
-            reads.setdefault(min(graph.nodes[k].after, key=place.__getitem__), []).append(k)
-        readers, apart = sorted(reads, key=place.__getitem__), ahead(functions_of(transfer, gradient)[1]) + 1
-        for earlier, later in zip(readers, readers[apart:], strict=False):
+            readers = filter(place.__contains__, graph.nodes[k].after)
+            reads.setdefault(min(readers, key=place.__getitem__), []).append(k)
+        first, apart = sorted(reads, key=place.__getitem__), ahead(functions_of(transfer, gradient)[1]) + 1
+        for earlier, later in zip(first, first[apart:], strict=False):
             for k in reads[later]:
                 graph.edge(earlier, k)
 
@@ -75,7 +76,7 @@ def _by_time(graph: TaskGraph) -> list[int]:
         order.append(k := ready.popleft())
         task = nodes[k].task
         if isinstance(task, Compute):
-            rank = task.function if task.phase is FORWARD else 2 * functions - task.function
+            rank = task.function if task.phase.is_forward else 2 * functions - task.function
             time[k] = (time[k] // width + nodes[k].time) * width + rank
         own = time[k]
         for after in nodes[k].after:

@@ -14,6 +14,7 @@ from ssdsl.lower.stages import Carry, Formed, Scheduled, Task, grown
 from ssdsl.lower.tasks.explain_cycle import explain_cycle
 from ssdsl.lower.tasks.graph import FORWARD, WGRAD, TaskGraph, TaskNode, apply_orders, roles_of
 from ssdsl.lower.tasks.place_messages import place_messages
+from ssdsl.lower.tasks.run_again import run_again_late
 from ssdsl.text.diagnostic import PlanError
 
 Priority = tuple[int, int, tuple[int, ...], int]
@@ -38,6 +39,7 @@ def schedule_tasks(lowering: Formed) -> Scheduled:
     """
     graph = TaskGraph(lowering, roles_of(lowering.plan, tuple(lowering.submeshes.values())))
     apply_orders(graph)
+    run_again_late(graph)
     tasks: list[list[Task]] = [[] for _ in graph.roles]
     for k in place_messages(graph, _place(graph)):
         if (task := graph.nodes[k].task) is not None:

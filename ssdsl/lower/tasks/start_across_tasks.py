@@ -95,8 +95,9 @@ class _Between:
         """Whether a role runs a task between those of two functions at one coordinate, forward or backward."""
         if self._any(producer, Phase.FORWARD, reader, Phase.FORWARD):
             return True
-        returns = bool(producer.phases[1:] and reader.phases[1:])
-        return returns and self._any(reader, reader.phases[1], producer, producer.phases[1])
+        if reader.returns is None or producer.returns is None:
+            return False
+        return self._any(reader, reader.returns, producer, producer.returns)
 
     def _any(self, one: Function, phase: Phase, other: Function, later: Phase) -> bool:
         return any(
@@ -153,6 +154,7 @@ class _Starts:
             return None
         producer = self.all[given.producer]
         is_near = (producer.submesh, producer.time) == (reader.submesh, reader.time)
+        is_near = is_near and producer.again is None and reader.again is None  # one start each way
         return given if is_near and producer.number != reader.number else None
 
     def _is_read_once(self, given: FunctionInput, reader: Function) -> bool:

@@ -172,6 +172,19 @@ class SplitAndFixed(Conflict):
     name: str
 
 
+class NothingAgain(Traced):
+    """An order names the second forward, `.again`, of operators that are not recomputed: they run forward once.
+
+    `recompute OPS` has them run again; without an order they do so within backward, or right before.
+    """
+
+    code = "E0259"
+    title = "`{operator}` is not recomputed, so it does not run again"
+    help = "write `recompute {words}`, too"
+    operator: str
+    words: str
+
+
 class RelatesNothing(Traced):
     """An `order`, or a row of `order by clock`, has no effect in any turn of its loop.
 

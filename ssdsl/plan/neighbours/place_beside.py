@@ -86,6 +86,7 @@ def beside(
         indices=tuple(indices),
         whole=own.whole,
         checkpoint=own.checkpoint or record.checkpoint,
+        within=own.within or record.within,
         regathers=own.regathers or record.regathers,
         ahead=own.ahead or record.ahead,
         sets=own.sets | record.sets,

@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from ssdsl.lang import nodes
+from ssdsl.lang.formatter.spell import POST, spell
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted, required
 from ssdsl.plan.eval.expressions import evaluate, expect, turns
+from ssdsl.plan.eval.select import PHASES
 from ssdsl.plan.hints.number_of_parts import note_turn
-from ssdsl.plan.plan import HALVES, ClockOrder, ClockRow, Order, PartRun, TaskSet
+from ssdsl.plan.plan import HALVES, ClockOrder, ClockRow, Order, PartRun, Phase, TaskSet
 from ssdsl.plan.values import Number, Selection, Value, is_number, is_selection
 from ssdsl.text.diagnostic import PlanError
 
@@ -80,7 +82,17 @@ def task_set(ctx: Context, e: nodes.Expr, value: Value) -> TaskSet | None:
         run = next((run for run in ctx.facts.runs(operators, name) if run.has(at)), PartRun(name, 0, count, count))
         if run.count > 1:  # an index of one part chooses nothing
             fixed.append((name, at - run.first))
+    if selection.phase is Phase.AGAIN and operators:
+        ctx.facts.again.setdefault((e.span, ctx.facts.number_of(operators)), spell(_without_phase(e), POST))
     return TaskSet(ctx.facts.number_of(operators), tuple(fixed), selection.phase) if operators else None
+
+
+def _without_phase(e: nodes.Expr) -> nodes.Expr:
+    """`stage[0]` of `stage[0].again[m = 0]`; the expression itself if its phase is not written there."""
+    inner = e
+    while isinstance(inner, nodes.Pick):
+        inner = inner.target
+    return inner.target if isinstance(inner, nodes.Attribute) and inner.name.text in PHASES else e
 
 
 def clock(ctx: Context, s: nodes.ClockStatement) -> None:

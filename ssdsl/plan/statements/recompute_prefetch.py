@@ -16,6 +16,7 @@ from ssdsl.plan.statements.shard import mark_weights, weights_of, without_state
 from ssdsl.plan.values import GathersOf, Selection, StateOf, Value
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Span
 
 Unit = frozenset[str]
 
@@ -35,11 +36,12 @@ def recompute(ctx: Context, s: nodes.RecomputeStatement) -> None:
     for unit in (kept for names in _units(ctx, s, value) if (kept := ctx.model.only_compute(names))):
         numbered.setdefault(_number(ctx, unit), []).append(unit)
     for number, units in numbered.items():  # those of one number have no layer in common
-        new = (name for unit in units if not _is_known(ctx, s, unit) for name in unit)
-        _mark(ctx, new, checkpoint=Mark(number, s.span))
+        new = [unit for unit in units if not _is_known(ctx, s, unit)]
+        ctx.facts.units.update(((layer, number), unit) for unit in new for layer in _layers(ctx, unit))
+        _mark(ctx, (name for unit in new for name in unit), checkpoint=Mark(number, s.span))
 
 
-def _mark(ctx: Context, operators: Iterable[str], **mark: Mark) -> None:
+def _mark(ctx: Context, operators: Iterable[str], **mark: Mark | None) -> None:
     ctx.facts.revise(ctx.facts.numbers(operators), lambda record: replace(record, **mark))
 
 
@@ -109,23 +111,53 @@ def _joined(model: ModelIndex, units: Iterable[Unit]) -> list[Unit]:
 
 
 def _is_known(ctx: Context, s: nodes.RecomputeStatement, unit: Unit) -> bool:
-    """Whether this unit is a checkpoint already; raises PlanError if some of its operators belong to a different
-    one."""
-    marks = [(op, ctx.facts.of(op.name).checkpoint) for op in ctx.model.ordered(unit)]
-    known = next(((op, mark) for op, mark in marks if mark is not None), None)
-    if known is None:
+    """Whether there is no checkpoint to add: this unit is one already, or it is a region around others, which is noted
+    here. A checkpoint that the unit is a part of becomes such a region. Raises PlanError if some of its operators
+    belong to a different one."""
+    inside, around = _meeting(ctx, unit)
+    if unit in inside or unit in around or not (inside or around):
+        return bool(inside or around)
+    if around and not inside and all(unit < region for region in around):
         return False
-    op, first = known
-    layers = _layers(ctx, unit)
-    marked = (name for name, record in ctx.facts.operators.items() if record.checkpoint == first)
-    of_first = frozenset(name for name in marked if ctx.model.layers[ctx.model.operators[name].path] in layers)
-    if unit != of_first:
-        raise PlanError(RecomputedTwice(s.span, op.module, first=first.span))
-    return True
+    if not around and all(other < unit for other in inside):
+        _surround(ctx, unit, s.span)
+        return True
+    if not around and len(inside) == 1 and all(unit < other for other in inside):
+        ((larger, mark),) = inside.items()
+        _mark(ctx, larger, checkpoint=None)
+        _surround(ctx, larger, mark.span)
+        return False
+    known = inside | around
+    operators = ((op, mark) for op in ctx.model.ordered(unit) for other, mark in known.items() if op.name in other)
+    op, mark = next(operators)
+    raise PlanError(RecomputedTwice(s.span, op.module, first=mark.span))
+
+
+def _meeting(ctx: Context, unit: Unit) -> tuple[dict[Unit, Mark], dict[Unit, Mark]]:
+    """The checkpoints that have operators of a unit, and the regions around checkpoints that do."""
+    facts, layers = ctx.facts, ctx.model.layers
+    inside, around = dict[Unit, Mark](), dict[Unit, Mark]()
+    for op in ctx.model.ordered(unit):
+        record = facts.of(op.name)
+        if record.checkpoint is not None:
+            inside.setdefault(facts.units[layers[op.path], record.checkpoint.value], record.checkpoint)
+        if record.within is not None:
+            around.setdefault(facts.regions[record.within.value], record.within)
+    return inside, around
+
+
+def _surround(ctx: Context, unit: Unit, span: Span) -> None:
+    """Notes that a unit runs again as a whole, around the checkpoints in it."""
+    _mark(ctx, unit, within=Mark(len(ctx.facts.regions), span))
+    ctx.facts.regions.append(unit)
 
 
 class RecomputedTwice(Conflict):
-    """An operator belongs to two different checkpoints. Each operator is recomputed by one."""
+    """An operator belongs to two checkpoints of which neither contains the other, or to three.
+
+    A checkpoint may be a part of a larger one, as `recompute block` and `recompute block.mlp`: then the block runs
+    again as a whole in a task of its own, and keeps what enters its MLP, which runs once more.
+    """
 
     code = "E0221"
     title = "`{operator}` is already recomputed with other operators"

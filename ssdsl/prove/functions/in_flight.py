@@ -101,6 +101,8 @@ def _wrong_start(function: Function, output: FunctionOutput) -> Iterator[str]:
         yield "the result of a conversion"
         return
     steps = (*instr.forward, *instr.backward)
+    if function.again is not None:
+        yield "a function that does not run again"
     if instr.again or any(s.in_time for s in steps) or not any(map(travels, steps)):
         yield "a conversion that communicates, and that backward does not repeat"
     if output.name in uses.readers or [o.name for o in function.outputs].count(output.name) > 1:

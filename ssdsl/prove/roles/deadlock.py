@@ -25,7 +25,6 @@ from ssdsl.ir.program import (
     StartReduce,
     WaitReduce,
 )
-from ssdsl.plan.plan import Phase
 from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule
 from ssdsl.prove.roles.devices import Inside
@@ -125,7 +124,7 @@ class _World:
                 return (action.message, action.at, action.gradient), ends
             case Compute():
                 forward, backward = self._together.get(action.function, (False, False))
-                meets = forward if action.phase is Phase.FORWARD else backward
+                meets = forward if action.phase.is_forward else backward
                 return action, self.roles(self.program.functions[action.function].submesh) if meets else ()
             case OnFlat():
                 if action.flat in range(len(self.program.flats)):

@@ -58,7 +58,7 @@ def parts_of(facts: ProofFacts) -> TaskReads:
     """All reads of all tasks. Adds a failure for each part whose gradient a transfer sends back, but nothing gives."""
     found = TaskReads()
     for function in facts.program.functions:
-        back = function.phases[1:2]
+        back = function.returns
         for given in function.inputs:
             learns = given.gradient
             regions = {a: _parts_read(m) for m in given.merges if isinstance(m, Exchange) for a in m.axes}
@@ -72,9 +72,9 @@ def parts_of(facts: ProofFacts) -> TaskReads:
                     *([here[t.name]] if t.name in shared else some.get(t.name, range(t.parts)) for t in given.time)
                 ):
                     found.reads.setdefault((function.number, at), []).append((given.slot, part))
-                    if learns and back:
+                    if learns and back is not None:
                         found.learns.setdefault((function.number, at), []).append((given.slot, part))
-                        found.adds.setdefault((given.slot, part), set()).add(Compute(function.number, at, back[0]))
+                        found.adds.setdefault((given.slot, part), set()).add(Compute(function.number, at, back))
     for message in facts.program.messages:
         if isinstance(message, Transfer) and message.backward is not None:
             for part in coordinates(message.time):
@@ -152,6 +152,9 @@ def _rules(facts: ProofFacts, function: Function) -> Iterator[tuple[Phase, _Rule
     learning = [o for o in function.outputs if facts.learns(o.name)]
     yield Phase.FORWARD, _Rules(sizes, (), leaves, ())
     for number, phase in enumerate(phases[1:], 1):
+        if phase is Phase.AGAIN:
+            yield phase, _Rules(sizes, phases[:number], tuple(o.slot for o in function.outputs if o.again), ())
+            continue
         apart = {Phase.DGRAD: True, Phase.WGRAD: False}.get(phase)  # `wgrad_only` of those that the other half needs
         yield phase, _Rules(sizes, phases[:number], (), tuple(o.slot for o in learning if o.wgrad_only is not apart))
 
@@ -205,13 +208,15 @@ class _Run:
             if Compute(task.function, task.at, phase) not in self.done:
                 self.fail(Rule.EARLY, task, "", f"behind its {phase.value}", "before it")
         self.done.add(task)
-        if task.phase is Phase.FORWARD:
+        if task.phase.is_forward:
             for key in self.parts.reads.get((task.function, task.at), ()):
                 self.read(task, key)
-        self.there.update([(slot, task.at) for slot in rules.leaves])
+        left = [(slot, task.at) for slot in rules.leaves]
+        self.there.update(left)
+        self.freed.difference_update(left)
         for slot in rules.needs:
             self.gradient(task, (slot, task.at))
-        if task.phase in (Phase.BACKWARD, Phase.DGRAD):
+        if task.phase.of_inputs:
             for key in self.parts.learns.get((task.function, task.at), ()):
                 self.given.setdefault(key, set()).add(task)
 

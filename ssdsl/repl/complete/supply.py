@@ -24,7 +24,13 @@ from ssdsl.repl.describe import describe
 from ssdsl.repl.session import Session, expression, look
 from ssdsl.text.diagnostic import PlanError
 
-ABOUT = ("forward", "backward", "backward: gradients of inputs", "backward: gradients of weights")
+ABOUT = (
+    "forward",
+    "the second forward of what is recomputed",
+    "backward",
+    "backward: gradients of inputs",
+    "backward: gradients of weights",
+)
 STATES = {State.WEIGHTS: "weights", State.GRADS: "their gradients", State.OPTIMIZER: "the optimizer's state"}
 CONSTANTS = ("none", "any", "true", "false")  # offered behind `=`, and once their first letter is typed
 

@@ -95,7 +95,7 @@ def _event(program: Program, statements: Statements, row: int, entry: Recorded, 
 
 def _task(name: str) -> Compute | None:
     """A task by the name that the program writes; None for a message."""
-    found = re.fullmatch(r"([FBDW])(\d+)\[(.*)\]", name)
+    found = re.fullmatch(r"([FABDW])(\d+)\[(.*)\]", name)
     if found is None:
         return None
     letter, number, at = found.groups()

@@ -82,7 +82,7 @@ class _Found:
                 self._add_other(spent, role)
                 continue
             called = lines.called(spent)
-            if called is not None and spent.what == AGAIN:
+            if (called is not None and spent.what == AGAIN) or phase is Phase.AGAIN:
                 continue  # this is a forward's time, which other tasks measure better
             if called is None:
                 engine.setdefault((spent.number, phase), []).append(spent.times_s)
@@ -172,8 +172,8 @@ class Lines:
         return instr and self.wholes.get((spent.number, instr), instr)
 
 
-TASK = re.compile(r"[FBDW]\d+\[")
-IN_TASKS = ("F", "B", "D", "W", "R", "first gradient", "next gradient", "gather", "drop", "scatter")
+TASK = re.compile(r"[FABDW]\d+\[")
+IN_TASKS = ("F", "A", "B", "D", "W", "R", "first gradient", "next gradient", "gather", "drop", "scatter")
 
 
 # -- the steps that count, without the clock's own time ----------------------------------------------------------------

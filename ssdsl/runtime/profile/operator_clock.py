@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class TimedPlace(NamedTuple):
-    """A place that time is spent on: a phase of a block ("F", "B", "D", "W"; "R" for a recomputed forward) in a line of
-    the role's file, run for a layer (line 0: the engine itself), or something else by its name. For a collective of a
-    task (`COLLECTIVE`), `number` are its bytes, `layer` is its kind and `line` the number of ranks; its time runs from
-    this rank's call until the collective is done."""
+    """A place that time is spent on: a phase of a block ("F", "A", "B", "D", "W"; "R" for a forward within a backward)
+    in a line of the role's file, run for a layer (line 0: the engine itself), or something else by its name. For a
+    collective of a task (`COLLECTIVE`), `number` are its bytes, `layer` is its kind and `line` the number of ranks; its
+    time runs from this rank's call until the collective is done."""
 
     what: str
     number: int = 0
@@ -39,7 +39,7 @@ class TimedPlace(NamedTuple):
     line: int = 0
 
 
-COMPUTING = ("F", "B", "D", "W")
+COMPUTING = ("F", "A", "B", "D", "W")
 # the rest of a step, communication, and the clock's own work
 STEP, TALK, CLOCK = TimedPlace("step"), TimedPlace("talk"), TimedPlace("clock")
 COLLECTIVE, COLLECTIVES = "met", ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -164,7 +164,8 @@ class OperatorClock:
     def _moved(self, frame: FrameType, event: str, argument: Any) -> Any:
         """The trace function in the role's file: a line begins, or a function ends."""
         if event == "line":
-            what = "R" if self.world.recomputing else self._task.what
+            is_within = self.world.recomputing and self._task.what != "A"
+            what = "R" if is_within else self._task.what
             place = TimedPlace(what, self._task.number, self.world.layer, frame.f_lineno)
             self._made.append((torch._C._autograd._get_sequence_nr(), place))
             self._goes_to(place, self._line_s)

@@ -12,7 +12,7 @@ class Tracer(Protocol):
     """Follows one rank through a step."""
 
     def task(self, what: str, number: int, at: Mapping[str, int]) -> AbstractContextManager[None]:
-        """A context for a task of a step: a phase of a block ("F", "B", "D", "W"), at some indices in time."""
+        """A context for a task of a step: a phase of a block ("F", "A", "B", "D", "W"), at some indices in time."""
         ...
 
     def follow(self, roots: Iterable[torch.Tensor | GradientEdge]) -> None:

@@ -18,6 +18,7 @@ from .flat_params import FlatWeights
 from .gradient_buckets import filling
 from .joins import At, GradientAccumulator, Input
 from .parts import KeptOutput, Placed
+from .recompute import recomputing
 from .split_backward import Waiting, collecting, finish, first_half
 from .weights import Weights
 
@@ -29,11 +30,12 @@ Left = torch.Tensor | StartedReshard  # what it leaves
 @dataclass(frozen=True)
 class Output:
     """A value for other blocks, in the form that they `read`; its gradient comes back under the same slot. It may be in
-    flight when the block ends: the block that reads it awaits it."""
+    flight when the block ends: the block that reads it awaits it. It is left `again` for blocks that run again, too."""
 
     slot: str
     gradient: bool = True
     read: bool = True
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Block:
     `loss` is the index of the output that is the loss. `backward` is none, whole, halves, or dgrad (no weights).
     `again`: some of its values are gathered, or computed, again in backward. `gathers` are the flat parameters that
     each of its modules gathers (ZeRO-3), `gathers_again` those that backward does, in order, so that some start ahead.
+    `twice`: its forward keeps nothing for backward, and runs again before.
     """
 
     run: Callable[..., tuple[Left, ...]]
@@ -56,6 +59,7 @@ class Block:
     again: bool = False
     gathers: tuple[tuple[int, ...], ...] = ()
     gathers_again: tuple[tuple[int, ...], ...] = ()
+    twice: bool = False
 
 
 def block(*form: Any, **options: Any) -> Callable[[Callable[..., tuple[Left, ...]]], Block]:
@@ -132,15 +136,10 @@ class Runner:
     # -- functions ---------------------------------------------------------------------------------------------------
 
     def forward(self, block: Block, **at: int) -> None:
-        """Runs a block; keeps its outputs for their readers, and what its backward needs."""
+        """Runs a block; keeps its outputs for their readers, and what its backward needs unless it runs again."""
         part = tuple(at.values())
         with self._task("forward of block", "F", block.number, at):
-            learns = block.backward != "none"
-            inputs = [self._read(i, at, learns) for i in block.inputs]
-            prepared = [self.prepared[name] for name in block.prepared]
-            ahead = self.weights.ahead(block.gathers)
-            with torch.set_grad_enabled(learns), self.weights.saving(again=block.again), ahead:
-                outputs = block.run(*inputs, *prepared, self.weights, *part)
+            outputs = self._run(block, at, learns=block.backward != "none" and not block.twice)
             for output, value in zip(block.outputs, outputs, strict=True):
                 if isinstance(value, StartedReshard):
                     self.arriving[output.slot, part] = value.journey
@@ -150,8 +149,29 @@ class Runner:
                 loss = outputs[block.loss]
                 assert isinstance(loss, torch.Tensor)
                 self.losses.append((block.number, loss.detach()))
-            if learns:
-                self.saved[block.number, part] = inputs, _edges(block, outputs)  # the outputs belong to their readers
+
+    def forward_again(self, block: Block, **at: int) -> None:
+        """Runs the forward of a block again, and keeps what its backward needs; also outputs for blocks that run again
+        after it."""
+        part = tuple(at.values())
+        with self._task("second forward of block", "A", block.number, at), recomputing(self.world):
+            outputs = self._run(block, at, learns=True)
+            for output, value in zip(block.outputs, outputs, strict=True):
+                if output.again:
+                    assert isinstance(value, torch.Tensor)
+                    self.values[output.slot, part] = value.detach()
+
+    def _run(self, block: Block, at: dict[str, int], *, learns: bool) -> tuple[Left, ...]:
+        """The outputs of a block; if it `learns`, what its backward needs is saved."""
+        part = tuple(at.values())
+        inputs = [self._read(i, at, learns) for i in block.inputs]
+        prepared = [self.prepared[name] for name in block.prepared]
+        ahead = self.weights.ahead(block.gathers)
+        with torch.set_grad_enabled(learns), self.weights.saving(again=block.again), ahead:
+            outputs = block.run(*inputs, *prepared, self.weights, *part)
+        if learns:
+            self.saved[block.number, part] = inputs, _edges(block, outputs)  # the outputs belong to their readers
+        return outputs
 
     def backward(self, block: Block, reduces: Sequence[int] = (), /, **at: int) -> None:
         """Computes the gradients of a block's inputs and weights; meanwhile starts to reduce those of some flat

@@ -151,9 +151,9 @@ class _Lines:
         return found
 
     def _alive(self, function: Function, events: list[Event], time: float) -> int:
-        """The number of a function's tasks whose forward has begun and whose backward has not ended."""
+        """The number of a function's tasks whose last forward has begun and whose backward has not ended."""
         own = [e for e in events if e.function == function.number]
-        begun = sum(e.kind is EventKind.FORWARD and e.start_s <= time for e in own)
+        begun = sum(e.kind is EventKind(function.keeps) and e.start_s <= time for e in own)
         return max(0, begun - sum(e.kind in FREES and e.end_s <= time for e in own))
 
     def _innermost(self, operator: Operator) -> str:

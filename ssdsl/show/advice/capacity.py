@@ -167,8 +167,9 @@ class _Advice(Record):
         most, all_ = 0, 1
         alive = Counter[int]()
         for task in self.role.computes():
-            all_ = max(all_, math.prod(t.parts for t in self.program.functions[task.function].time))
-            alive[task.function] += task.phase.sum(1, 0, -1)
+            function = self.program.functions[task.function]
+            all_ = max(all_, math.prod(t.parts for t in function.time))
+            alive[task.function] += (task.phase is function.keeps) - task.phase.of_weights
             most = max(most, alive[task.function])
         return most, all_
 

@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ssdsl.lang.suggest import joined
+from ssdsl.plan.plan import Phase
 from ssdsl.record import Record, replace
 from ssdsl.show.view import seconds
 from ssdsl.simulate.timeline import Event, EventKind, Stream, Timeline
@@ -40,10 +41,11 @@ MARKS = {
     EventKind.TRANSFER: GanttMark("=", "transfer", "#120b38 on #a094f7"),
     EventKind.EXPOSED: GanttMark("~", "exposed", "#3b0410 on #f0768b"),
     EventKind.GATHER: GanttMark("G", "gather weights", "#06222c on #2293c3"),
+    EventKind.AGAIN: GanttMark("A", "forward again", "#04122b on #a9c8fb"),
 }
 SENT = replace(MARKS[EventKind.TRANSFER], letter=">", word="sent")
 RECEIVED = replace(MARKS[EventKind.TRANSFER], letter="<", word="received")
-TASKS = (EventKind.FORWARD, EventKind.BACKWARD, EventKind.DGRAD, EventKind.WGRAD)  # the kinds that a plan orders
+TASKS = tuple(map(EventKind, Phase))  # the kinds that a plan orders
 EXPOSED = MARKS[EventKind.EXPOSED]
 FILL, IDLE = "─", "·"
 LEAST_CELLS = 16

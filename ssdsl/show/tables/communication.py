@@ -181,8 +181,8 @@ class Labelled:
 
 
 def phase_word(phase: Phase) -> str:
-    """Forward, or backward and its halves."""
-    return "forward" if phase is Phase.FORWARD else "backward"
+    """Forward, forward again, or backward and its halves."""
+    return phase.word if phase.is_forward else "backward"
 
 
 def _calls(found: Iterable[TaskCollective]) -> list[SizedCollective]:

@@ -147,6 +147,7 @@ class Activations:
         producer = self.facts.program.functions[given.producer]
         is_kept = producer.backward is not Backward.NONE
         is_copy = bool(given.merges) and producer != function  # parts of earlier tasks are not joined
+        is_kept = is_kept and (producer.again is None or function.is_made_again(given, producer))
         return producer.submesh == function.submesh and not is_copy and is_kept and not given.in_flight
 
     def _kept_by_readers(self, function: Function) -> frozenset[str]:

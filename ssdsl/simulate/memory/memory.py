@@ -219,6 +219,16 @@ class _Liveness:
         if task.phase is Phase.FORWARD:
             self._in_flight(function, at, start, end)
         match task.phase:
+            case Phase.FORWARD if function.again is not None:
+                left = {slot: n for o, n in zip(out, kept.outputs, strict=True) if (slot := (o.slot, at)) in freed}
+                self._while(start, end, sum(kept.outputs) - sum(left.values()), "activations")
+                self._change(start, sum(left.values()), "activations")
+                self.slots.update((slot, _Slot("activations", n)) for slot, n in left.items())
+            case Phase.AGAIN:
+                again = {(o.slot, at) for o in out if o.again}
+                self._change(start, kept.size_bytes, "activations")
+                self.slots.update((slot, _Slot("activations", n)) for slot, n in lent.items() if slot in again)
+                self._change(end, -sum(n for slot, n in lent.items() if slot not in again), "activations")
             case Phase.FORWARD:
                 made = kept.size_bytes or sum(kept.outputs)  # without a backward, only outputs
                 self._change(start, made, "activations")

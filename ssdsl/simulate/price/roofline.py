@@ -169,7 +169,7 @@ class Roofline:
 
     def of_sections(self, function: Function, role: Role, phase: Phase) -> list[float]:
         """The seconds of the forward, or of the backward, of each section, with its collectives."""
-        slowest, which = self._slowest(function, phase, role), 0 if phase is Phase.FORWARD else 1
+        slowest, which = self._slowest(function, phase, role), 0 if phase.is_forward else 1
         return [self.of_section(function, number, slowest)[which] for number in range(len(function.sections))]
 
     def of_section(
@@ -186,7 +186,7 @@ class Roofline:
             return sum(self.network.collective(c, there).time_s for c in awaited)
 
         back = times.recompute + times.dgrad + times.wgrad
-        return times.forward + talks(Phase.FORWARD), back + talks(*function.phases[1:])
+        return times.forward + talks(Phase.FORWARD), back + talks(*(p for p in function.phases if not p.is_forward))
 
     def _compute(self, function: Function, phase: Phase, role: Role) -> Cost:
         """The cost of a task: the time that it computes, and that of its collectives which no computing hides."""
@@ -231,7 +231,7 @@ class Roofline:
 
     def _weights(self, function: Function, phase: Phase) -> Travelling | None:
         """The weights in parts that travel while a task computes; None if there are none."""
-        is_whole = phase in (Phase.FORWARD, Phase.BACKWARD)
+        is_whole = phase.is_forward or phase is Phase.BACKWARD
         if not (self.cluster.overlaps_collectives and is_whole and any(s.gathers for s in function.sections)):
             return None
         return Travelling(
@@ -267,11 +267,10 @@ class Roofline:
                     calls.setdefault(place, []).append((call.axes, seconds))
             return calls
 
-        if phase is Phase.FORWARD or (section.recompute and phase.of_inputs):
-            is_first = phase is Phase.FORWARD
-            times = {place: t.forward if is_first else t.recompute for place, t in kernels}
+        if phase.is_forward or (section.recompute and phase.of_inputs):
+            times = {place: t.forward if phase.is_forward else t.recompute for place, t in kernels}
             yield Pass(times, queued(section, Phase.FORWARD), is_backward=False)
-        if phase is not Phase.FORWARD:
+        if not phase.is_forward:
             times = {place: phase.sum(0.0, t.dgrad, t.wgrad) for place, t in kernels}
             yield Pass(times, queued(replace(section, recompute=False, kind=None), phase), is_backward=True)
 

@@ -35,7 +35,7 @@ class Travelling:
     _reducing: list[int] = field(default_factory=list)  # those that nobody has awaited yet
 
     def __post_init__(self) -> None:
-        is_forward, flats = self.phase is Phase.FORWARD, self.facts.program.flats
+        is_forward, flats = self.phase.is_forward, self.facts.program.flats
         gathers: list[int] = []
         for step in self._forward() if is_forward else self.facts.regathered(self.function).steps:
             flat, first = flats[step.gather[1]], len(self.collectives)

@@ -91,7 +91,7 @@ class Profiled:
 
     def _task(self, function: Function, phase: Phase) -> Cost:
         computing = sum(self._instructions(function, phase))
-        computing += self._growing(f"task {phase.word}", instructions(function))
+        computing += self._growing(f"task {_measured(phase).word}", instructions(function))
         computing += sum(self._gradients(function, phase))
         computing += sum(self._gathers(function, phase))
         awaited = (c for c in of_task(self.facts, function, phase) if c.origin not in function.departing)
@@ -114,7 +114,7 @@ class Profiled:
                 yield self._time(function, called, phase)
 
     def _time(self, function: Function, called: Called, phase: Phase) -> float:
-        words, name = self.words(function, called), phase.word
+        words, name = self.words(function, called), _measured(phase).word
         found = self.profile.operators.get(words, {}).get(name)
         if found is None:
             self.lacking[f"{name} of {words}"] = None
@@ -198,6 +198,11 @@ def received_bytes(message: Message, gradient: bool) -> int:
     return max(received.values(), default=0) * ITEMSIZE.get(message.dtype, 4)
 
 
+def _measured(phase: Phase) -> Phase:
+    """The phase of the times that a profile has of a phase: a forward takes as long when it runs again."""
+    return Phase.FORWARD if phase.is_forward else phase
+
+
 # -- the content of a task, for users of a profile and for its recorder ------------------------------------------------
 
 
@@ -209,7 +214,7 @@ def instructions(function: Function) -> int:
 def runs(function: Function, called: Called, phase: Phase) -> bool:
     """Whether an instruction takes time in a phase: in forward all do, in backward those whose results get a gradient,
     in the second half operators on weights. A compiled run does if one of its operators does."""
-    if phase is Phase.FORWARD:
+    if phase.is_forward:
         return True
     if isinstance(called, tuple):
         return any(runs(function, op, phase) for op in called)
@@ -243,5 +248,5 @@ def copies(facts: ProgramIndex, function: Function, phase: Phase) -> Iterator[tu
             yield kinds[collective.call.kind], collective.call.size_bytes
     runs_again = phase.of_inputs
     for section in function.sections:
-        if phase is Phase.FORWARD or (runs_again and section.recompute):
+        if phase.is_forward or (runs_again and section.recompute):
             yield from (("drop", flat_bytes(facts.program.flats[number])) for number in section.gathers)

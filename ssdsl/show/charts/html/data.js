@@ -3,7 +3,7 @@
 const data = JSON.parse(document.getElementById("timeline").textContent);
 
 const KINDS = data.kinds;
-const LETTERS = { fwd: "F", bwd: "B", dgrad: "B", wgrad: "W", reduce: "R", optimizer: "O", gather: "G" };
+const LETTERS = { fwd: "F", bwd: "B", dgrad: "B", wgrad: "W", reduce: "R", optimizer: "O", gather: "G", again: "A" };
 const WORDS = {
   fwd: "forward",
   bwd: "backward",
@@ -14,6 +14,7 @@ const WORDS = {
   optimizer: "optimizer",
   exposed: "exposed communication",
   gather: "gathering of weights",
+  again: "forward again",
 };
 const COMPUTE = 0;
 
