@@ -189,8 +189,18 @@ def _recompute(plan: Drawing) -> None:
     stages = [f"stage[{s}]" for s in range(plan.stages)]
     choices = ["model", 'model["h.*"]', plan.draw.choice(paths), *stages, plan.selection().text]
     again = plan.draw.random() < 0.4
-    what = f"{plan.draw.choice(choices)}.gathers" if again else plan.draw.choice([*choices, 'each("h.*")'])
+    if again:
+        plan.statements.append(f"recompute {plan.draw.choice(choices)}.gathers")
+        return
+    what = plan.draw.choice([*choices, 'each("h.*")'])
     plan.statements.append(f"recompute {what}")
+    if plan.draw.random() < 0.35:  # a part of it, or around it
+        plan.statements.append(f"recompute {plan.draw.choice([*choices, *paths])}")
+    elif plan.draw.random() < 0.5 and what in choices:
+        index, count = plan.draw.choice(sorted(plan.micro.items()) or [("", 0)])
+        part = f"[{index} = {plan.draw.randrange(count)}]" if index and plan.draw.random() < 0.5 else ""
+        later = plan.draw.choice([f"{what}.bwd{part}", f"{what}.bwd{part}", f"{what}.fwd", *stages])
+        plan.statements.append(f"order {what}.again{part} -> {later}")
 
 
 def _state(plan: Drawing) -> None:

@@ -30,6 +30,7 @@ HERE = Path(__file__).parent
 DROPPING = f"{MODEL},dropout=0.1"
 OTHERS = [  # plans of these tests for models of their own
     ("sequence_parallel", DROPPING),
+    ("again", DROPPING),
     ("recomputed", DROPPING),
     ("found", f"{HERE / 'models.py'}:found"),
     ("memory", f"{HERE / 'models.py'}:memory"),

@@ -41,7 +41,7 @@ MARKS = {
     EventKind.TRANSFER: GanttMark("=", "transfer", "#120b38 on #a094f7"),
     EventKind.EXPOSED: GanttMark("~", "exposed", "#3b0410 on #f0768b"),
     EventKind.GATHER: GanttMark("G", "gather weights", "#06222c on #2293c3"),
-    EventKind.AGAIN: GanttMark("A", "forward again", "#04122b on #a9c8fb"),
+    EventKind.AGAIN: GanttMark("A", "forward again", "#04122b on #7060f8"),
 }
 SENT = replace(MARKS[EventKind.TRANSFER], letter=">", word="sent")
 RECEIVED = replace(MARKS[EventKind.TRANSFER], letter="<", word="received")

@@ -110,6 +110,16 @@ def backward_of_another_kind(program: Program) -> Found:
 
 
 @mutation
+def not_left_again(program: Program) -> Found:
+    """What runs again reads a value that was dropped after the first forward."""
+    for name, function, become in parts_in(program):
+        for k, output in enumerate(function.outputs):
+            if output.again:
+                outputs = put(function.outputs, k, replace(output, again=False))
+                yield f"{name} {output.name}", become(replace(function, outputs=outputs))
+
+
+@mutation
 def gather_of_weights_dropped(program: Program) -> Found:
     for name, function, become in parts_in(program):
         for s, section in enumerate(function.sections):
