@@ -5,6 +5,7 @@ that is gathered again; a weight's gradient belongs to the second half of a spli
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
@@ -12,7 +13,7 @@ from ssdsl.analyse.program_index import ProgramIndex, flat_bytes
 from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.ir.comm import Exchange, Step, travels
 from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Prologue, Section, Write
-from ssdsl.ir.param import CompletionStep, FlatParam, SumTiedGrads
+from ssdsl.ir.param import CompletionStep, FlatParam, Param, SumTiedGrads
 from ssdsl.ir.program import FlatAction, GatherParam, ScatterGrads, StartReduce, WaitReduce
 from ssdsl.ir.uses import InstrPlace
 from ssdsl.ir.value import names_of
@@ -186,6 +187,27 @@ def of_scatter(flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[Sized
 def of_once(flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
     """The collectives that complete the gradient after the last backward, on the flat parameter's own submesh."""
     return _sized(flat, flat.completion.once, state)
+
+
+def of_homes(facts: ProgramIndex, flat: FlatParam) -> Iterator[SizedCollective]:
+    """The collectives of an update in which the optimizer steps on whole weights: the gradients of weights in parts go
+    home; then the parts come back, or all devices of a weight get it."""
+    grads, itemsize = facts.state.gradient_bytes(flat.dtype), ITEMSIZE.get(flat.dtype, 4)
+    parts, wholes = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()  # elements, by the axes
+    for weight, home in zip(flat.weights, flat.homes, strict=False):
+        if home is not None:
+            param = facts.params_on(flat.submesh)[weight]
+            (parts if is_in_parts(flat, param) else wholes)[home.axes] += param.elements
+    for axes, elements in parts.items():
+        yield SizedCollective("all_to_all", axes, elements * grads)
+        yield SizedCollective("all_to_all", axes, elements * itemsize)
+    for axes, elements in wholes.items():
+        yield SizedCollective("all_gather", axes, elements * itemsize)
+
+
+def is_in_parts(flat: FlatParam, param: Param) -> bool:
+    """Whether no device of a weight holds all of its elements to step on."""
+    return bool(flat.sharded.optimizer) or param.elements < param.shape.numel
 
 
 def _sized(flat: FlatParam, steps: Sequence[CompletionStep], state: StatePrecision) -> Iterator[SizedCollective]:

@@ -7,7 +7,8 @@ from typing import Any
 from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.function import Function, OpPart
-from ssdsl.ir.param import FlatParam
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.param import FlatParam, Param
 from ssdsl.ir.program import Kernels, Program
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.operators.operand_types import local_dims
@@ -38,6 +39,7 @@ class ProgramIndex:
     _first: dict[int, Function] = field(default_factory=dict)  # by kind
     _variables: dict[int, dict[Name, Var]] = field(default_factory=dict)
     _regathered: dict[int, Regathered] = field(default_factory=dict)
+    _params: dict[Submesh, dict[str, Param]] = field(default_factory=dict)
     of_kinds: dict[Hashable, Any] = field(default_factory=dict)
 
     @classmethod
@@ -82,6 +84,12 @@ class ProgramIndex:
         if function.number not in self._regathered:
             self._regathered[function.number] = regathered(function, self.program.flats, self.program.graph)
         return self._regathered[function.number]
+
+    def params_on(self, submesh: Submesh) -> dict[str, Param]:
+        """The parameters of a submesh, by weight."""
+        if submesh not in self._params:
+            self._params[submesh] = {p.weight: p for p in self.program.params if p.submesh == submesh}
+        return self._params[submesh]
 
     def saved_by(self, op: OpPart) -> Saved:
         """The tensors that autograd keeps of an operator; other ones if operators are fused."""

@@ -18,6 +18,7 @@ from ssdsl.runtime.program.table import (
     AxisTake,
     BatchInput,
     FlatEntry,
+    HomeEntry,
     MeshAxes,
     MoveEntry,
     OperatorSite,
@@ -106,6 +107,7 @@ def _role(
                 ),
                 plan=origins.flat(f),
                 ahead=f.ahead,
+                homes=tuple(None if h is None else HomeEntry(h.axes, h.at) for h in f.homes),
             )
             for f in flats
         ),

@@ -146,12 +146,21 @@ class Completion(NamedTuple):
         return tuple(step for step in self.once if not isinstance(step, SumTiedGrads))
 
 
+class Home(Record):
+    """The devices on which the optimizer steps on a weight as a whole: those at `at` along `axes`. All devices that
+    differ along these axes alone have the weight together. They send its gradient home, and get its new values."""
+
+    axes: tuple[str, ...]
+    at: tuple[int, ...]
+
+
 class FlatParam(Record):
     """Trained weights of one submesh and dtype, laid end to end, in the order in which backward completes them.
 
     `elements` is the length on a device before it is sharded, padded to equal parts; the largest one if weights have
-    unequal parts. Weights in parts are gathered up to `ahead` sections before
-    they are read.
+    unequal parts. Weights in parts are gathered up to `ahead` sections before they are read. `homes` are those of the
+    weights, in their order, where the optimizer needs whole ones: None for a weight that each of its devices has whole;
+    the optimizer's state lies there then, and not with `sharded`.
     """
 
     number: int
@@ -162,6 +171,7 @@ class FlatParam(Record):
     completion: Completion
     elements: int
     ahead: int = 0
+    homes: tuple[Home | None, ...] = ()
 
     def elements_over(self, axes: tuple[str, ...]) -> int:
         """The elements of a shard over these axes."""

@@ -31,6 +31,7 @@ from ssdsl.lower.operators.type_operators import type_operators
 from ssdsl.lower.params.await_updates import await_updates
 from ssdsl.lower.params.flatten_params import flatten_params
 from ssdsl.lower.params.gather_weights import gather_weights
+from ssdsl.lower.params.home_matrices import home_matrices
 from ssdsl.lower.params.place_params import place_params
 from ssdsl.lower.params.prefetch_weights import prefetch_weights
 from ssdsl.lower.stages import Formed, Held, Next, Planned, Scheduled
@@ -65,6 +66,7 @@ PASSES: tuple[Pass, ...] = (
     compiled_runs,
     overwrite,
     flatten_params,
+    home_matrices,
     gather_weights,
     gather_again,
     drop_results,
@@ -170,7 +172,7 @@ def forms_the_same(a: Plan, b: Plan) -> bool:
     """Whether two plans for one graph form the same functions: they say the same of operators and state, and order the
     same sets, by the same indices."""
     return (
-        (a.meshes, a.shards) == (b.meshes, b.shards)
+        (a.meshes, a.shards, a.matrices) == (b.meshes, b.shards, b.matrices)
         and _ordered(a) == _ordered(b)
         and a.operators.keys() == b.operators.keys()
         and all(one == other for one, other in {(r, b.operators[name]) for name, r in a.operators.items()})

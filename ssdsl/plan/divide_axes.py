@@ -64,6 +64,7 @@ def divide_axes(plan: Plan) -> Plan:
         meshes=tuple(replace(mesh, axes=tuple(_axes(mesh, divided))) for mesh in plan.meshes),
         operators=changed_records(plan, divided),
         shards=tuple(replace(s, axes=tuple(renamed_axes(s.axes, plan.meshes, divided))) for s in plan.shards),
+        matrices=tuple(replace(s, axes=tuple(renamed_axes(s.axes, plan.meshes, divided))) for s in plan.matrices),
         divided=tuple(found for found in divided.values() if len(found.axes) > 1),
     )
 

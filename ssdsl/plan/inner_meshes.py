@@ -55,9 +55,13 @@ def _brought_back(plan: Plan, inner: Mesh) -> Plan:
 
     records = changed_records(plan, changed, place)
     meshes = tuple(new if mesh is outer else mesh for mesh in plan.meshes if mesh is not inner)
-    shards = tuple(shard for known in plan.shards for shard in _shards(plan, known, inner, changed))
+    shards, matrices = (
+        tuple(shard for known in those for shard in _shards(plan, known, inner, changed))
+        for those in (plan.shards, plan.matrices)
+    )
     kept = tuple(found for found in axes.values() if len(found.axes) > 1)
-    return replace(plan, meshes=meshes, operators=records, shards=shards, divided=(*plan.divided, *kept))
+    said = {"shards": shards, "matrices": matrices, "divided": (*plan.divided, *kept)}
+    return replace(plan, meshes=meshes, operators=records, **said)
 
 
 def _pieces(outer: Mesh, inside: InnerDevices) -> Iterator[Piece]:

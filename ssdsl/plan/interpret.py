@@ -119,7 +119,8 @@ def plan_of(ctx: Context) -> Plan:
         operators=operators,
         orders=tuple(facts.orders),
         clocks=tuple(facts.clocks),
-        shards=tuple(facts.shards),
+        shards=tuple(shard for shard in facts.shards if not shard.whole),
+        matrices=tuple(shard for shard in facts.shards if shard.whole),
         prefetched=tuple(facts.prefetched),
         buckets=tuple(facts.buckets),
     )

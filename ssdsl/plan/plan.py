@@ -218,12 +218,15 @@ class State(StrEnum):
 @dataclass(frozen=True, slots=True)
 class StateShard:
     """`split OPS.weights by row into dp`: this state of the weights is sharded over mesh axes. Trained weights are cut
-    as one flat tensor (`lower/params/flatten_params.py`), frozen ones along a dimension (`place_params.py`)."""
+    as one flat tensor (`lower/params/flatten_params.py`), frozen ones along a dimension (`place_params.py`). With
+    `whole`, as by `split OPS.optimizer by matrix into dp`, the parts of the optimizer's state are whole weights, each
+    on the devices at one coordinate (`home_matrices.py`)."""
 
     state: State
     weights: frozenset[str]
     axes: tuple[str, ...]
     span: Span = field(compare=False)
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +347,8 @@ class Plan(Record):
 
     `operators` has the records of operators, in the order of the graph, without empty ones. Only operators of stage
     COMPUTE have a place; constants and data operators run wherever their consumers are. `params` are the values that
-    hold: those of `--set`, else the defaults. `divided` are the axes in the place of which meshes have others.
+    hold: those of `--set`, else the defaults. `matrices` are the statements by which the optimizer's state is in
+    whole weights; `shards` are the others about state. `divided` are the axes in the place of which meshes have others.
     """
 
     graph: Graph
@@ -354,6 +358,7 @@ class Plan(Record):
     orders: tuple[Order, ...] = ()
     clocks: tuple[ClockOrder, ...] = ()
     shards: tuple[StateShard, ...] = ()
+    matrices: tuple[StateShard, ...] = ()
     prefetched: tuple[WeightsMark, ...] = ()
     buckets: tuple[WeightsMark, ...] = ()
     divided: tuple[DividedAxis, ...] = ()

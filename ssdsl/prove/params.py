@@ -68,6 +68,32 @@ def check_params(facts: ProofFacts) -> None:
         found_params.sort(key=lambda param: param.weight in facts.program.unreached)  # whose gradients are zero: last
         if found_params and all(map(_fits, found_params)):
             _check_flat(facts, flat, found_params, homes, flats)
+            _check_homes(facts, flat)
+
+
+def _check_homes(facts: ProofFacts, flat: FlatParam) -> None:
+    """Adds a failure for each weight of a flat parameter that the optimizer is to step on as a whole, and whose elements
+    do not all come to one device along each axis over which they lie, or over which the plan gives homes."""
+    sizes = dict(flat.submesh.axes)
+    said = [(shard.weights, {*shard.axes}) for shard in facts.program.plan.matrices]
+    if flat.homes and len(flat.homes) != len(flat.weights):
+        facts.fail(Rule.HOME, f"flat parameter {flat.number}", "", f"{len(flat.weights)} homes", len(flat.homes))
+        return
+    homes = flat.homes or (None,) * len(flat.weights)
+    for weight, home in zip(flat.weights, homes, strict=True):
+        stated = {axis for weights, axes in said if weight in weights for axis in axes}
+        if (param := facts.params.get((weight, flat.submesh))) is None or not (stated or home):
+            continue
+        needed = {axis for axis in sizes if axis in stated or axis in flat.sharded.optimizer}
+        needed |= {
+            axis for axis in sizes if of_type(Type(param.layout), flat.submesh.axes).digit(Axis(axis)) is not None
+        }
+        needed = {axis for axis in needed if sizes[axis] > 1}
+        had = dict(zip(home.axes, home.at, strict=False)) if home is not None else {}
+        is_place = home is None or (len(had) == len(home.axes) == len(home.at))
+        if had.keys() != needed or not is_place or any(not 0 <= at < sizes[axis] for axis, at in had.items()):
+            wanted = f"one device along {', '.join(sorted(needed)) or 'no axis'}"
+            facts.fail(Rule.HOME, f"flat parameter {flat.number}", weight, wanted, home, _span(param))
 
 
 def _check_param(facts: ProofFacts, param: Param) -> None:

@@ -31,6 +31,7 @@ DROPPING = f"{MODEL},dropout=0.1"
 OTHERS = [  # plans of these tests for models of their own
     ("sequence_parallel", DROPPING),
     ("again", DROPPING),
+    ("whole_matrices", MODEL),
     ("recomputed", DROPPING),
     ("found", f"{HERE / 'models.py'}:found"),
     ("memory", f"{HERE / 'models.py'}:memory"),

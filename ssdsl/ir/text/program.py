@@ -6,7 +6,7 @@ from typing import assert_never
 
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.param import Completion, FlatParam, Param, StateAxes
+from ssdsl.ir.param import Completion, FlatParam, Home, Param, StateAxes
 from ssdsl.ir.program import (
     Action,
     Compute,
@@ -93,7 +93,15 @@ def flat_lines(flat: FlatParam) -> Iterator[str]:
     size = f"{dtype_text(flat.dtype)}[{flat.elements}]"
     about = f"{_sharded(flat.sharded)}{_ahead(flat)}{_completed(flat.completion)}"
     yield f"flat{flat.number} on {flat.submesh} : {size}{about}"
-    yield from (f"  {weight}" for weight in flat.weights)
+    homes = flat.homes or [None] * len(flat.weights)
+    yield from (f"  {weight}{_home(home)}" for weight, home in zip(flat.weights, homes, strict=True))
+
+
+def _home(home: Home | None) -> str:
+    """The place where the optimizer steps on a whole weight: ` whole at dp = 1, tp = 0`."""
+    if home is None:
+        return ""
+    return f" whole at {', '.join(f'{axis} = {at}' for axis, at in zip(home.axes, home.at, strict=True))}"
 
 
 def _sharded(sharded: StateAxes) -> str:

@@ -115,7 +115,9 @@ def carry_over(plan: Plan, graph: Graph, *, trains: bool = False, keep: Keep = "
     carried.place_twins()
     carried.place_others()
     records = {o.name: carried.records[o.name] for o in graph.operators if o.name in carried.records}
-    found = replace(plan, graph=graph, operators=records, orders=(), clocks=(), shards=(), prefetched=(), buckets=())
+    found = replace(
+        plan, graph=graph, operators=records, orders=(), clocks=(), shards=(), matrices=(), prefetched=(), buckets=()
+    )
     if trains:
         return carried.in_training(found)
     # an evaluation has no backward, so nothing is recomputed or gathered again
@@ -218,6 +220,7 @@ class _Carried:
         clocks = (replace(clock, rows=tuple(self._rows(clock.rows, sets))) for clock in mine.clocks)
         orders = tuple(self._orders(mine.orders, sets))
         found = replace(plan, orders=orders, clocks=tuple(c for c in clocks if c.rows))
+        found = replace(found, matrices=mine.matrices)
         return replace(found, shards=mine.shards, prefetched=mine.prefetched, buckets=mine.buckets)
 
     def _tasks(self, tasks: TaskSet, sets: frozenset[int]) -> TaskSet | None:

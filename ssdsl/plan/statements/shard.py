@@ -1,4 +1,5 @@
-"""`split OPS.weights by row into dp`: shards state over devices (ZeRO)."""
+"""`split OPS.weights by row into dp`: shards state over devices (ZeRO). `split OPS.optimizer by matrix into dp` shards
+the optimizer's state in whole weights, for optimizers that need them (Muon)."""
 
 from collections.abc import Callable
 
@@ -13,18 +14,22 @@ from ssdsl.plan.plan import State, StateShard, WeightsMark
 from ssdsl.plan.values import StateOf, Value
 from ssdsl.text.diagnostic import PlanError
 
+ROW, MATRIX = "row", "matrix"
+
 
 def shard(ctx: Context, s: nodes.SplitStatement, value: StateOf) -> None:
     """Adds the fact that some state of some weights is sharded. Raises PlanError if it is sharded over other axes
     already."""
-    if s.dim.text != "row":
+    is_whole = s.dim.text == MATRIX and value.state is State.OPTIMIZER
+    if s.dim.text != ROW and not is_whole:
         raise PlanError(OnlyByRow(s.dim.span, value.state, s.dim.text))
     for cut in s.cuts:
         _check_axis(ctx, cut)
     weights = weights_of(ctx, s.operators, value)
-    new = StateShard(value.state, weights, tuple(cut.name.text for cut in s.cuts), s.span)
+    new = StateShard(value.state, weights, tuple(cut.name.text for cut in s.cuts), s.span, is_whole)
     for old in ctx.facts.shards:
-        if old.state is new.state and old.axes != new.axes and (both := old.weights & weights):
+        is_other = (old.axes, old.whole) != (new.axes, new.whole)
+        if old.state is new.state and is_other and (both := old.weights & weights):
             raise PlanError(ShardedTwice(s.span, new.state, min(both), first=old.span))
     ctx.facts.shards.append(new)
 
@@ -70,14 +75,19 @@ def _check_axis(ctx: Context, cut: nodes.Into) -> None:
 
 
 class OnlyByRow(Traced):
-    """State is sharded by rows: `split model.weights by row into dp`. Rows need not be even."""
+    """State is sharded by rows: `split model.weights by row into dp`. Rows need not be even. That of the optimizer may
+    be in whole weights: `split model.optimizer by matrix into dp`."""
 
     code = "E0217"
     title = "{verb} split by `row`"
     label = "not by `{dim}`"
-    help = "write `by row`"
     state: State
     dim: str
+
+    @property
+    def change(self) -> str:
+        more = ", or `by matrix` for an optimizer that needs whole weights" if self.state is State.OPTIMIZER else ""
+        return f"write `by row`{more}"
 
     @property
     def verb(self) -> str:

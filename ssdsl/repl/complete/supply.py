@@ -82,6 +82,7 @@ def dimensions(session: Session, here: Position) -> Iterator[Offer]:
     value = value_of(session, here.between(1, len(here.line) - 1))
     if isinstance(value, StateOf):
         yield Offer("row", "the first axis of each weight")
+        yield Offer("matrix", "whole weights, of the optimizer's state")
         return
     operators = ctx.model.ordered(value.operators) if isinstance(value, Selection) else ctx.model.operators.values()
     yield from _free_dims(ctx, operators)

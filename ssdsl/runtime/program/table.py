@@ -76,13 +76,21 @@ class TensorEntry:
 
 
 @dataclass(frozen=True)
+class HomeEntry:
+    """The ranks on which the optimizer steps on a whole weight: those at `at` along `axes`."""
+
+    axes: Axes
+    at: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class FlatEntry:
     """Weights whose gradients are completed together; `plan` is the statement behind it.
 
     `sharded` has the axes over which the weights are in parts between steps, those over which gradients are cut
     further, and those over which the optimizer's state is. `completion` has the steps in the backward of gathered
     weights, after each backward, and after the last; each is an operation and the axes that it goes over. Gathers of
-    weights start `ahead` gathers before the one that is awaited.
+    weights start `ahead` gathers before the one that is awaited. `homes` are those of the weights, if there are any.
     """
 
     number: int
@@ -91,6 +99,7 @@ class FlatEntry:
     completion: tuple[Steps, Steps, Steps]
     plan: str
     ahead: int = 0
+    homes: tuple[HomeEntry | None, ...] = ()
 
 
 @dataclass(frozen=True)

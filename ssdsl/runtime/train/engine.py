@@ -28,6 +28,7 @@ from ..step.rank_setup import join_world, role_of, tie_groups, weights_of
 from ..step.weights import Weights
 from .engine_checkpoints import EngineCheckpoints
 from .failed_step import failed_step
+from .homes import Homes, has_homes
 from .optimizer import Groups, Make, Optimizer, chosen_weights, stepped
 from .precision import HALF, Scaler
 from .programs import Programs, Variant
@@ -63,7 +64,13 @@ class Engine:
             self._owners = ReplicaOwners(self.table, world)
             masters = programs.state if half is not None else None
             scaler = Scaler() if half is torch.float16 else None
-            self.ending = StepEnd(stepped(self.weights.flats, self.held(), masters), self.control, scaler)
+            homes = None
+            if has_homes(self.table):
+                role = role_of(self.table, world)
+                homes = Homes(role, world, self.weights.flats, self.held(), device, masters)
+            away = homes.names if homes is not None else ()
+            trained = stepped(self.weights.flats, self.held(), masters, away)
+            self.ending = StepEnd(trained, self.control, scaler, homes)
             made = RankPrograms(programs, world, device, self.weights, lambda: self.micro_steps)
         self.rank_programs, self.training = made, made.training
         self._checkpoints = EngineCheckpoints(self, background)
@@ -132,6 +139,8 @@ class Engine:
                     held.copy_(tensors[name])
             for weight in self.ending.weights:
                 weight.give_back()
+            if self.ending.homes is not None:
+                self.ending.homes.refresh()
             self.complete()
             self.since = "since `engine.put`"
             still = {one.name: own[one.name] for one in self._checkpoints.untrained() if one.name in tensors}
@@ -188,7 +197,7 @@ class Engine:
         with self.rank_programs.together():
             sparse = self.table.sparse
             mine = chosen_weights(names, weights)
-            made = Optimizer(make, self.ending.weights, mine, groups, options, sparse)
+            made = Optimizer(make, self.ending.optimized, mine, groups, options, sparse, self._by_matrix())
             self.ending.optimizers.add(made)
         if (other := self.control.outlier(made.options().encode())) is not None:
             raise EngineError(
@@ -196,6 +205,13 @@ class Engine:
                 "give all ranks the same options: they step on copies and parts of the same weights",
             )
         return made.torch
+
+    def _by_matrix(self) -> str:
+        """The line of a plan with which its optimizer steps on whole weights."""
+        cut = {axis for role in self.table.roles for flat in role.flats for axes in flat.sharded for axis in axes}
+        names = {axis: None for mesh in self.table.meshes for axis, size in mesh.axes.items() if size > 1}
+        axes = [axis for axis in names if axis in cut] or [*names]
+        return f"split model.optimizer by matrix into {', '.join(axes)}"
 
     # -- data ----------------------------------------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ class EngineCheckpoints:
         engine, state = self.engine, self.engine.programs.state
         held = [*engine.held(), *(self.untrained() if engine.rank == 0 else ())]
         facts = self._facts() | {"more": more}
-        found = content(held, engine.ending.weights, engine.ending.optimizers, facts, engine.ending.accumulated)
+        found = content(held, engine.ending, facts)
         self.saver.save(folder, engine.steps, replace(found, aliases=state.aliases), keep, wait)
 
     def untrained(self) -> list[LocalTensor]:
@@ -105,8 +105,7 @@ class EngineCheckpoints:
         engine.ending.accumulated = restore(
             checkpoint,
             [*engine.held(), *still],
-            engine.ending.weights,
-            engine.ending.optimizers,
+            engine.ending,
             engine.control,
             strict=strict,
             cast=cast or engine.precision is not None,

@@ -8,7 +8,7 @@ needs all of them on each rank. Trial steps on small tensors tell them apart.
 
 import ast
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -97,19 +97,27 @@ class OptimizedParam:
 
 
 def stepped(
-    flats: Iterable[FlatWeights], held: Sequence[LocalTensor], masters: InitialState | None
+    flats: Iterable[FlatWeights],
+    held: Sequence[LocalTensor],
+    masters: InitialState | None,
+    away: Collection[str] = (),
 ) -> list[OptimizedParam]:
     """The tensors that the optimizer updates, in the order of `held`; `masters` has initial values of the float32
     copies.
 
-    Without `masters` the optimizer updates the trained tensors themselves.
+    Without `masters` the optimizer updates the trained tensors themselves. The weights that are `away` are updated
+    elsewhere, and have no copy here.
     """
     flat_of = {name: flat for flat in flats for name in flat.stepped()}
     trained = [one for one in held if one.name in flat_of]
-    return [OptimizedParam(one, flat_of[one.name], torch.nn.Parameter(_begun(one, masters))) for one in trained]
+    start = (begun(one, masters if one.name not in away else None) for one in trained)
+    return [
+        OptimizedParam(one, flat_of[one.name], torch.nn.Parameter(x)) for one, x in zip(trained, start, strict=True)
+    ]
 
 
-def _begun(held: LocalTensor, masters: InitialState | None) -> torch.Tensor:
+def begun(held: LocalTensor, masters: InitialState | None) -> torch.Tensor:
+    """The tensor that the optimizer updates, of what is held of a weight: with `masters`, its float32 copy."""
     if masters is None or held.tensor.is_complex():  # complex weights have no half precision
         return held.tensor
     piece = masters.part(held.piece, held.tensor.device).to(torch.float32, copy=True)
@@ -122,7 +130,8 @@ class Optimizer:
 
     A key of `groups` has patterns of names (`"*.bias|*norm*"`); a weight belongs to the first that matches one of its
     names. `names` has all names of each weight that the optimizer steps on, on any rank, by the first; `sparse` are
-    those trained weights whose gradients are sparse on one device. Raises EngineError for a pattern that matches none;
+    those trained weights whose gradients are sparse on one device; `by_matrix` is the line of a plan with which the
+    optimizer gets whole weights. Raises EngineError for a pattern that matches none;
     for an optimizer that cannot step on the parts of weights or on the weights that this rank has, takes no sparse
     gradients, or does not take the options.
     """
@@ -135,6 +144,7 @@ class Optimizer:
         groups: Groups | None,
         options: Mapping[str, Any],
         sparse: Sequence[str] = (),
+        by_matrix: str = "",
     ) -> None:
         groups = groups or {}
         _check_form(make, groups)
@@ -144,7 +154,7 @@ class Optimizer:
             _check_used(key, self.chosen, names)
         for used in dict.fromkeys(self.chosen.values()):
             mine = [w for w in self.weights if self.chosen[w.name] == used]
-            _check(make, mine, self._elsewhere(used), options, groups.get(used or "", {}))
+            _check(make, mine, self._elsewhere(used), options, groups.get(used or "", {}), by_matrix)
         for name in (name for name in sparse if name in names):
             _check_sparse(make, name, {**options, **groups.get(self.chosen[name] or "", {})})
         try:
@@ -300,6 +310,7 @@ def _check(
     elsewhere: str | None,
     options: Mapping[str, Any],
     group: Mapping[str, Any],
+    by_matrix: str,
 ) -> None:
     """Raises EngineError for a group that the optimizer cannot step on as it would on one device. `elsewhere` is a
     weight of the group that only other ranks hold."""
@@ -322,7 +333,7 @@ def _check(
     if reach is _Reach.WEIGHT and cut is not None:
         raise EngineError(
             f"`{_called(make)}` looks at a weight as a whole, and this plan has `{cut}` in parts",
-            "take an optimizer that treats each element by itself (AdamW, SGD), or a plan that cuts no weight",
+            f"write `{by_matrix}` into the plan, or take an optimizer that treats each element by itself (AdamW, SGD)",
         )
 
 

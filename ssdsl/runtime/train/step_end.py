@@ -16,6 +16,7 @@ from ..find_nan.not_finite import kind_of
 from ..health.stop_request import StopRequest
 from ..ranks.control import Control
 from ..step.rank_program import RankProgram
+from .homes import Homes
 from .optimizer import OptimizedParam, Optimizer, Optimizers
 from .precision import Scaler
 
@@ -54,15 +55,20 @@ class NotFinite(Enum):
 
 
 class StepEnd:
-    """The end of a step on one rank; `weights` are the tensors that its optimizer updates. The engine sets `options`
-    before a step.
+    """The end of a step on one rank; `weights` are the tensors whose gradients it has. Those whose home (`homes`) is on
+    some rank are updated there, the others here: `optimized` are what optimizers update on this rank. The engine sets
+    `options` before a step.
 
     After a step, `updated` says whether the optimizer has stepped, `not_finite` why the step has failed, if it has, and
     `norm` is the norm of the gradients before they were clipped; None before the first step that clips.
     """
 
-    def __init__(self, weights: list[OptimizedParam], control: Control, scaler: Scaler | None) -> None:
-        self.weights, self.control, self.scaler = weights, control, scaler
+    def __init__(
+        self, weights: list[OptimizedParam], control: Control, scaler: Scaler | None, homes: Homes | None = None
+    ) -> None:
+        self.weights, self.control, self.scaler, self.homes = weights, control, scaler, homes
+        away = homes.names if homes is not None else frozenset[str]()
+        self.optimized = [w for w in weights if w.name not in away] + (homes.params if homes is not None else [])
         self._flats = list(dict.fromkeys(weight.flat for weight in weights))
         self._masters = [weight for weight in weights if weight.is_master]
         self.options = StepOptions()
@@ -115,7 +121,7 @@ class StepEnd:
             self.accumulated |= {w.name: g for w, g in gradients}
         else:
             with share.runner.timed("optimizer", "update", 0):
-                self._step(gradients, squares)
+                self._step(gradients, squares, frozenset(self._chosen()).difference(share.table.unreached))
                 self._check_update()
         if self.scaler is not None:
             if overflowed or self.updated:
@@ -134,6 +140,9 @@ class StepEnd:
         for weight in self._masters:
             if weight.name in found:
                 found[weight.name] = found[weight.name].to(weight.parameter.dtype)
+        if (homes := self.homes) is not None:
+            for name in found.keys() & homes.names:
+                found[name] = found[name].to(homes.gradient_dtype(homes.local[name]))
         if self.scaler is not None:
             unscale = 1.0 / self.scaler.scale
             found = {name: gradient * unscale for name, gradient in found.items()}
@@ -153,27 +162,35 @@ class StepEnd:
             self.accumulated.pop(weight.name, None)
 
     @torch.no_grad()
-    def _step(self, gradients: list[tuple[OptimizedParam, torch.Tensor]], squares: float) -> None:
-        """Clips and steps; `squares` is the sum of the squares of all gradients of all ranks."""
+    def _step(
+        self, gradients: list[tuple[OptimizedParam, torch.Tensor]], squares: float, names: Collection[str]
+    ) -> None:
+        """Clips and steps; `squares` is the sum of the squares of all gradients of all ranks, `names` are the weights
+        that are updated, on any rank."""
         if self.options.clip is not None:
             self.norm = math.sqrt(squares)
             if gradients and (factor := self.options.clip / (self.norm + EPSILON)) < 1.0:
                 torch._foreach_mul_([g for _, g in gradients], factor)
-        for weight, gradient in gradients:
+        away = self.homes.names if self.homes is not None else frozenset[str]()
+        for weight, gradient in ((w, g) for w, g in gradients if w.name not in away):
             weight.parameter.grad = gradient
+        if self.homes is not None:
+            self.homes.take({w.name: g for w, g in gradients if w.name in away}, names)
         for optimizer in self.options.optimizers:
             optimizer.torch.step()
         for weight, _ in gradients:
             weight.parameter.grad = None
         for weight in self._masters:
             weight.give_back()
+        if self.homes is not None:
+            self.homes.spread(names)
         self._forget(gradients)
         self.updated = True
 
     def _check_update(self) -> None:
         """With `find_nan`, notes on all ranks whether the update left a weight that is not finite on one."""
         if self.options.find_nan:
-            updated = (x for w in self.weights for x in (w.parameter.detach(), w.held.tensor))
+            updated = (x for w in self.optimized for x in (w.parameter.detach(), w.held.tensor))
             (ranks,) = self.control.sum([float(_are_bad(updated))])
             self.not_finite = NotFinite.WEIGHT if ranks else None
 

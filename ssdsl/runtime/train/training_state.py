@@ -17,25 +17,29 @@ from ..ranks.control import Control
 from ..step.parts import LocalTensor
 from .optimizer import OptimizedParam, Optimizer
 from .schedulers import schedulers_of
+from .step_end import StepEnd
 
 GRADIENTS = ("gradients",)  # accumulated by steps without update
 
 
-def tensors_of(held: Iterable[LocalTensor], weights: Iterable[OptimizedParam]) -> list[LocalTensor]:
-    """Weights and buffers in the form in which they are saved."""
-    masters = {w.name: w.parameter.detach() for w in weights}
-    return [replace(one, tensor=masters.get(one.name, one.tensor)) for one in held]
+def tensors_of(held: Iterable[LocalTensor], ending: StepEnd) -> list[LocalTensor]:
+    """Weights and buffers in the form in which they are saved: those with a home as that has them."""
+    masters = {w.name: w.parameter.detach() for w in ending.weights}
+    if ending.homes is None:
+        return [replace(one, tensor=masters.get(one.name, one.tensor)) for one in held]
+    away, params = ending.homes.names, ending.homes.params
+    here = [replace(one, tensor=masters.get(one.name, one.tensor)) for one in held if one.name not in away]
+    return [*here, *(replace(p.held, tensor=p.parameter.detach()) for p in params)]
 
 
-def content(
-    held: Iterable[LocalTensor],
-    weights: list[OptimizedParam],
-    optimizers: Sequence[Optimizer],
-    facts: dict[str, Any],
-    gradients: Mapping[str, torch.Tensor] | None = None,
-) -> Content:
-    """All that this rank saves; `gradients` are accumulated gradients by weight."""
-    kept = tensors_of(held, weights)
+def content(held: Iterable[LocalTensor], ending: StepEnd, facts: dict[str, Any]) -> Content:
+    """All that this rank saves, also accumulated gradients."""
+    kept, weights, optimizers, gradients = (
+        tensors_of(held, ending),
+        ending.weights,
+        ending.optimizers,
+        ending.accumulated,
+    )
     state: dict[str, dict[str, LocalTensor | Scalar | None]] = {}
     if optimizers:
         facts = facts | {"optimizers": [_facts_of(optimizer) for optimizer in optimizers]}
@@ -83,8 +87,7 @@ def _plain_state(state: Mapping[str, Any]) -> dict[str, Any]:
 def restore(
     checkpoint: Checkpoint,
     held: Iterable[LocalTensor],
-    weights: list[OptimizedParam],
-    optimizers: Sequence[Optimizer],
+    ending: StepEnd,
     control: Control,
     *,
     strict: bool,
@@ -95,14 +98,14 @@ def restore(
     Returns the accumulated gradients, by weight. Raises EngineError on all ranks for a checkpoint of another model or
     optimizer, or a damaged file.
     """
-    kept = tensors_of(held, weights)
+    kept, weights, optimizers = tensors_of(held, ending), ending.weights, ending.optimizers
     state: dict[str, dict[str, LocalTensor | Scalar]] = {}
     saved = saved_optimizers(checkpoint.facts)
     with control.together():
         if optimizers and saved:
             for optimizer, facts in pairs(optimizers, saved):
                 _fit(optimizer, facts)
-            state = new_state(checkpoint, [replace(w.held, tensor=w.parameter.detach()) for w in weights])
+            state = new_state(checkpoint, [replace(w.held, tensor=w.parameter.detach()) for w in ending.optimized])
     stored = {name for (name,) in checkpoint.under(*GRADIENTS)}
     gradients = {w.name: torch.zeros_like(w.parameter.detach()) for w in weights if w.name in stored}
     room = [replace(w.held, tensor=gradients[w.name]) for w in weights if w.name in stored]
@@ -110,6 +113,8 @@ def restore(
     read_on_all(checkpoint, wanted.tensors, control, strict=strict, cast=cast)
     for weight in weights:
         weight.give_back()
+    if ending.homes is not None:
+        ending.homes.spread(ending.homes.names)
     for optimizer, facts in pairs(optimizers, saved) if optimizers and saved else ():
         _set(optimizer, state, facts)
     return gradients

@@ -10,6 +10,7 @@ from ssdsl.analyse.collectives import (
     OfGather,
     SizedCollective,
     TaskCollective,
+    of_homes,
     of_once,
     of_prologue,
     of_scatter,
@@ -170,6 +171,7 @@ class Labelled:
             tied = SizedCollective("all_reduce", (), flat_bytes(flat, flat.sharded.optimizer))
             yield from self.counted((tied,), "gradients, tied", of, flat.submesh, 1)
         yield from self.counted(of_updated(flat), "weights", of, flat.submesh, gathers)
+        yield from self.counted(of_homes(self.facts, flat), "update", of, flat.submesh, 1)
 
     def counted(
         self, found: Iterable[SizedCollective], when: str, of: str, on: Submesh, times: int

@@ -7,13 +7,14 @@ are read or, if no backward keeps them, until they are freed. Overhead is not co
 allocator, workspaces of kernels.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, product
 from math import prod
 from types import MappingProxyType
 
-from ssdsl.analyse.collectives import is_reduced
+from ssdsl.analyse.collectives import is_in_parts, is_reduced
 from ssdsl.analyse.program_index import ProgramIndex, flat_bytes, size_bytes
 from ssdsl.analyse.state import StatePrecision
 from ssdsl.ir.comm import AllGather, Exchange, Narrow, Step, Transfer, travels
@@ -63,8 +64,12 @@ def state_of(program: Program, state: StatePrecision, role: Role, learned: Mappi
     """Yields the memory of a role's state: weights and optimizer state from the start, the gradient of a weight from
     the time at which it is `learned`. Gradients that are reduced together are one tensor, from the first one on."""
     elements = {(p.weight, p.submesh): p.elements for p in program.params}
+    yield 0.0, homes_bytes(program, state, role), "optimizer"
     for flat in program.flats_of(role):
         own = flat.elements_over(flat.sharded.optimizer)
+        if flat.homes:
+            left = sum(elements[w, flat.submesh] for w, home in zip(flat.weights, flat.homes, strict=True) if not home)
+            own = own * left // flat.elements
         yield 0.0, flat_bytes(flat, flat.sharded.weights), "weights"
         yield 0.0, own * state.optimizer_bytes(flat.dtype), "optimizer"
         times, itemsize = [(learned[w], w) for w in flat.weights if w in learned], state.gradient_bytes(flat.dtype)
@@ -74,6 +79,23 @@ def state_of(program: Program, state: StatePrecision, role: Role, learned: Mappi
             yield from ((time, elements[w, flat.submesh] * itemsize, "gradients") for time, w in times)
     others = on_devices(role, [p for p in program.params if not p.trained])
     yield 0.0, sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in others), "weights"
+
+
+def homes_bytes(program: Program, state: StatePrecision, role: Role) -> int:
+    """The bytes on the role's fullest device of the optimizer's state of whole weights. A weight that the device does
+    not hold as a whole itself is there once more, for the optimizer."""
+    params = {(p.weight, p.submesh): p for p in program.params}
+    held = Counter[tuple[int, ...]]()
+    for flat in program.flats_of(role):
+        for weight, home in zip(flat.weights, flat.homes, strict=False):
+            if home is not None:
+                param = params[weight, flat.submesh]
+                each = state.optimizer_bytes(flat.dtype) + is_in_parts(flat, param) * ITEMSIZE.get(flat.dtype, 4)
+                fixed = dict(zip(home.axes, home.at, strict=True))
+                ranges = [(fixed[a],) if a in fixed else range(n) for a, n in flat.submesh.axes]
+                for at in product(*ranges):
+                    held[at] += param.shape.numel * each
+    return max(held.values(), default=0)
 
 
 def state_bytes(

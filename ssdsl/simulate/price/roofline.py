@@ -18,6 +18,7 @@ from ssdsl.analyse.collectives import (
     SizedCollective,
     TaskCollective,
     of_action,
+    of_homes,
     of_section,
     of_task,
     of_travel,
@@ -279,7 +280,9 @@ class Roofline:
         state = self.facts.state
         flats = self.program.flats_of(role)
         traffic = sum(state.update_traffic(f.dtype) * f.elements_over(f.sharded.optimizer) for f in flats)
-        return Cost(traffic * max(1 / d.achievable_bandwidth() for d in self.devices[role.name]))
+        update = Cost(traffic * max(1 / d.achievable_bandwidth() for d in self.devices[role.name]))
+        homes = (self.network.collective(c, flat.submesh) for flat in flats for c in of_homes(self.facts, flat))
+        return total((update, *homes))
 
     def tie(self, flat: FlatParam) -> Cost:
         """The cost of summing a tied weight's gradients over the devices of all submeshes that hold the same part."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.analyse.collectives import OfGather, SizedCollective, learns_weights, of_action, of_task, of_travel
+from ssdsl.analyse.collectives import OfGather, SizedCollective, learns_weights, of_action, of_homes, of_task, of_travel
 from ssdsl.analyse.program_index import ProgramIndex, flat_bytes, size_bytes
 from ssdsl.ir.comm import Message, Transfer
 from ssdsl.ir.function import Backward, Called, Function, OpPart, Section, Side, Write, results_of
@@ -73,7 +73,8 @@ class Profiled:
                 return total((cost, *self._beside(action, flat, cost)))
             case Update():
                 held = sum(flat_bytes(f, f.sharded.optimizer) for f in self.program.flats_of(role))
-                return Cost(self._growing("update", held) + self.profile.step_s)
+                homes = (self._collective(c, f) for f in self.program.flats_of(role) for c in of_homes(self.facts, f))
+                return total((Cost(self._growing("update", held) + self.profile.step_s), *homes))
             case Wait() | Free():
                 return FREE
             case _:

@@ -283,7 +283,7 @@ class Bounds:
             where = record.place, use.weight
             weights[where] = max(weights.get(where, 0.0), share)
         sharded: dict[tuple[Kept, str], set[str]] = {}
-        for shard in plan.shards:
+        for shard in (*plan.shards, *plan.matrices):
             for kind in (kind for kind in Kept if kind.stage <= shard.state.stage):
                 for weight in shard.weights:
                     sharded.setdefault((kind, weight), set()).update(shard.axes)

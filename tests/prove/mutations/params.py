@@ -168,6 +168,18 @@ def flat_size(program: Program) -> Found:
 
 
 @mutation
+def home_changed(program: Program) -> Found:
+    """The optimizer steps on a weight nowhere, on a part of it, or where no device is."""
+    for where, flat, become in _flats(program):
+        for k, home in enumerate(flat.homes):
+            if home is not None:
+                fewer = replace(home, axes=home.axes[1:], at=home.at[1:])
+                outside = replace(home, at=(dict(flat.submesh.axes)[home.axes[0]], *home.at[1:]))
+                for other in (None, fewer, outside):
+                    yield f"{where} {flat.weights[k]} {other}", become(replace(flat, homes=put(flat.homes, k, other)))
+
+
+@mutation
 def flat_weights(program: Program) -> Found:
     for where, flat, become in _flats(program):
         for k in (0, len(flat.weights) - 1):
