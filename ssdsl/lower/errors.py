@@ -435,7 +435,7 @@ class IdleDevices(Diagnostic):
     code = "E0275"
     severity = "warning"
     title = "{count} of the devices of `{mesh}` run nothing"
-    label = "no `assign` names `{example}`"
+    label = "no operators are assigned to `{example}`"
     help = "make the mesh smaller, or assign operators to all of it"
     mesh: str
     count: int

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from ssdsl.identity import places_of
 from ssdsl.model.graph import Operator
 from ssdsl.plan.errors.parts import CountMismatch, MisspeltAxis
-from ssdsl.plan.errors.place import NoMesh, NotAssigned, OnAllDevices, RelatesNothing, SplitAndFixed
+from ssdsl.plan.errors.place import Idle, NoMesh, NotAssigned, OnAllDevices, RelatesNothing, SplitAndFixed, Unread
 from ssdsl.plan.errors.split import Division, LeftWhole, OtherName, WithoutRow
 from ssdsl.plan.eval.units import module_of
 from ssdsl.plan.facts import Facts, SplitIndex
@@ -54,8 +54,9 @@ def warnings(facts: Facts, model: ModelIndex, source: Source) -> list[Diagnostic
     rows = (RelatesNothing(span, is_row=True) for span, count in facts.named.items() if not count)
     found: tuple[Diagnostic, ...] = (*idle, *rows, *_on_devices(facts), *check_parts(facts))
     orders = [d for d in found if d.span is not None and d.span.source == source]
+    empty = (Unread(span, statement, Idle.EMPTY) for (span, statement), count in facts.selected.items() if not count)
     left = (*_left_whole(facts, model), *_left_out(facts, model), *_without_row(facts, model))
-    return list(dict.fromkeys([*facts.warnings, *left, *near_axes(facts, model), *orders]))
+    return list(dict.fromkeys([*facts.warnings, *empty, *left, *near_axes(facts, model), *orders]))
 
 
 def _on_devices(facts: Facts) -> Iterator[Diagnostic]:

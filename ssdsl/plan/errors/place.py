@@ -197,6 +197,10 @@ class RelatesNothing(Traced):
 class Idle(Enum):
     """The reasons why a statement changes nothing in the program, each with what to do."""
 
+    EMPTY = (
+        "it selects no operators of these items",
+        "remove it, or select operators that some of the items have",
+    )
     UNPLACED = (
         "these operators read inputs alone, and run wherever their results are needed",
         "remove it, or select operators that depend on weights",

@@ -92,7 +92,10 @@ class NoSuchIndex(Traced):
 
 
 class NothingSelected(Traced):
-    """The statement selects no operator: `split model.linear & model.conv by ffn into tp`."""
+    """The statement selects no operator: `split model.linear & model.conv by ffn into tp`.
+
+    Only items of a list may be empty, such as the stages of a pipeline.
+    """
 
     code = "E0243"
     title = "this selects no operator"

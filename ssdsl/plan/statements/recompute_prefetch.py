@@ -13,7 +13,7 @@ from ssdsl.plan.eval.units import repeated_units
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import AHEAD, WEIGHTS_AHEAD, Mark, State, WeightsMark
 from ssdsl.plan.statements.shard import mark_weights, weights_of, without_state
-from ssdsl.plan.values import GathersOf, Selection, StateOf, Value
+from ssdsl.plan.values import GathersOf, Selection, StateOf, Value, item
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
@@ -59,7 +59,7 @@ def _units(ctx: Context, s: nodes.RecomputeStatement, value: Value) -> Sequence[
     """The checkpoints that a value stands for."""
     if isinstance(value, tuple) and value:
         placed = zip(value, places_of(s.operators, len(value)), strict=True)
-        return [whole_operators(ctx, item, place, "recompute") for item, place in placed]
+        return [whole_operators(ctx, item(one), place, "recompute") for one, place in placed]
     operators = whole_operators(ctx, value, s.operators, "recompute")
     if isinstance(value, Selection) and value.units:
         return _by_layer(ctx.model, value.units)
@@ -162,7 +162,7 @@ def _prefetch_weights(ctx: Context, s: nodes.PrefetchStatement, value: StateOf, 
         raise PlanError(OnlyWeights(s.operators.span, value.state, without_state(s.operators, value)))
     mark_weights(
         ctx.facts.prefetched,
-        WeightsMark(weights_of(ctx, s.operators, value), ahead, s.span),
+        WeightsMark(weights_of(ctx, s.operators, value, "prefetch"), ahead, s.span),
         lambda weight, known: PrefetchedTwice(s.ahead.span, weight, known.value, ahead, first=known.span),
     )
 
