@@ -41,7 +41,7 @@ class TaskGraph:
     two, so that a task of another part comes between them."""
 
     def __init__(self, lowering: Formed, roles: list[Role]) -> None:
-        self.plan, self.functions, self.roles = lowering.plan, lowering.functions, roles
+        self.lowering, self.plan, self.functions, self.roles = lowering, lowering.plan, lowering.functions, roles
         self.messages: tuple[Message, ...] = lowering.messages
         self.nodes: list[TaskNode] = []
         self.spans: dict[tuple[int, int], Span] = {}
