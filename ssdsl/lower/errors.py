@@ -15,6 +15,12 @@ def operator_text(kind: str, path: str, source: str) -> str:
     return f"`{kind}` in {f'module `{path}`' if path else 'the model'} ({source})"
 
 
+def path_of(plan: Plan, operator: Operator) -> str:
+    """The module of an operator as errors name it, with the parts that it is; empty for a whole one of the model."""
+    record = plan.of(operator.name)
+    return record.module(operator) if record.parts else operator.path
+
+
 class Change(Record):
     """A statement of a plan, and what to write in its place; nothing, to leave it out."""
 
@@ -243,7 +249,7 @@ class PlacedOperator(Record):
     def of(cls, plan: Plan, operator: Operator) -> "PlacedOperator":
         """An operator of a plan, as errors name it."""
         place = plan.of(operator.name).home
-        return cls(operator.kind, operator.path, operator.source, str(place), place.span)
+        return cls(operator.kind, path_of(plan, operator), operator.source, str(place), place.span)
 
     def __str__(self) -> str:
         return operator_text(self.kind, self.path, self.source)

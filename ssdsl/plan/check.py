@@ -34,7 +34,7 @@ def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
             if (
                 index.name in axes
                 and not is_part
-                and (wrong := _axis_mistake(record.home, model.graph.operators[number], index, mesh))
+                and (wrong := _axis_mistake(facts, record.home, model.graph.operators[number], index, mesh))
             ):
                 found.setdefault((index.span, type(wrong)), wrong)
     return [*found.values(), *_misspelt(facts, model)]
@@ -132,9 +132,9 @@ def _without_row(facts: Facts, model: ModelIndex) -> Iterator[WithoutRow]:
         yield WithoutRow(index.span, kind, index.name, op.dims[index.dim].name, len(alike), paths, model.graph.name)
 
 
-def _axis_mistake(placement: Placement, op: Operator, index: Index, mesh: Mesh) -> Diagnostic | None:
+def _axis_mistake(facts: Facts, placement: Placement, op: Operator, index: Index, mesh: Mesh) -> Diagnostic | None:
     """The mistake of an index whose axis the placement fixes, or whose part count is not the axis's size; else None."""
-    name, size = op.module, dict(mesh.axes)[index.name]
+    name, size = facts.of(op.name).module(op), dict(mesh.axes)[index.name]
     if index.name in dict(placement.fixed) and size > 1:
         return SplitAndFixed(placement.span, name, index.name, first=index.span)
     if index.devices != size:
@@ -143,6 +143,11 @@ def _axis_mistake(placement: Placement, op: Operator, index: Index, mesh: Mesh) 
 
 
 def _not_assigned(facts: Facts, model: ModelIndex, missing: list[Operator]) -> NotAssigned:
-    modules = tuple(dict.fromkeys(module_of(op.path, 1) or op.module for op in missing))
-    example = modules[0] if len(missing) < len(model.compute) else None
-    return NotAssigned(None, len(missing), modules, example, next(iter(facts.meshes)))
+    modules = tuple(dict.fromkeys(f"{_outermost(op)}{facts.of(op.name).selected}" for op in missing))
+    example = _outermost(missing[0]) if len(missing) < len(model.compute) else None
+    parts = facts.of(missing[0].name).parts
+    return NotAssigned(None, len(missing), modules, example, next(iter(facts.meshes)), parts)
+
+
+def _outermost(operator: Operator) -> str:
+    return module_of(operator.path, 1) or operator.module

@@ -12,7 +12,7 @@ from ssdsl.ir.program import At, Compute
 from ssdsl.ir.value import Name
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
-from ssdsl.lower.errors import Back, Change, NeedsWhole, OrderCycle, PlacedOperator
+from ssdsl.lower.errors import Back, Change, NeedsWhole, OrderCycle, PlacedOperator, path_of
 from ssdsl.lower.tasks.graph import FORWARD, TaskGraph
 from ssdsl.lower.tasks.nearest_order import nearest
 from ssdsl.model.graph import Operator
@@ -219,7 +219,7 @@ def _joins(graph: TaskGraph, producer: Function, reader: Function, at: At) -> Ne
         if given.producer == producer.number and given.merges:
             merge = given.merges[0]
             operator = graph.operator_of(_reader(reader, given.var.name))
-            where = operator.kind, operator.path, operator.source
+            where = operator.kind, path_of(graph.plan, operator), operator.source
             index = next(t for t in given.time if t.name in merge.axes)
             is_split, sums = index in reader.time, isinstance(merge, AllReduce)
             if isinstance(merge, Exchange):
@@ -271,7 +271,7 @@ def _read_by_all(graph: TaskGraph, producer: Function, reader: Function, _: At) 
     for given in reader.inputs:
         if given.producer == producer.number and given.gradient and late:
             operator = graph.operator_of(_maker(producer, _made(producer, given)))
-            where = operator.kind, operator.path, operator.source
+            where = operator.kind, path_of(graph.plan, operator), operator.source
             name, parts = late[0].name, late[0].parts
             others, recut = _parts(producer, name), _as_many(graph, producer, reader, given, name)
             return NeedsWhole(*where, name, parts, sums=True, split=False, backward=True, others=others, recut=recut)

@@ -106,7 +106,7 @@ class TaskGraph:
         inside = ", ".join(f"{t.name} = {c}" for t, c in zip(function.time, task.at, strict=False))
         operators = [op.operator for op in function.operators()]
         paths = [p for name in (operators[0], operators[-1]) if (p := self._operators[name].path)]
-        where = " ... ".join(dict.fromkeys(paths)) or 'model["."]'
+        where = (" ... ".join(dict.fromkeys(paths)) or 'model["."]') + self.plan.of(operators[0]).selected
         send = "send " if message is not None else ""
         return f"{send}{where}.{phase}{f'[{inside}]' if inside else ''} on {function.submesh}"
 

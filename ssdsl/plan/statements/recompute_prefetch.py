@@ -120,7 +120,7 @@ def _is_known(ctx: Context, s: nodes.RecomputeStatement, unit: Unit) -> bool:
     marked = (name for name, record in ctx.facts.operators.items() if record.checkpoint == first)
     of_first = frozenset(name for name in marked if ctx.model.layers[ctx.model.operators[name].path] in layers)
     if unit != of_first:
-        raise PlanError(RecomputedTwice(s.span, op.module, first=first.span))
+        raise PlanError(RecomputedTwice(s.span, ctx.facts.of(op.name).module(op), first=first.span))
     return True
 
 
@@ -151,7 +151,9 @@ def prefetch(ctx: Context, s: nodes.PrefetchStatement) -> None:
     for op in operators:
         known = ctx.facts.of(op.name).ahead
         if known is not None and known.value != ahead:
-            raise PlanError(PrefetchedTwice(s.ahead.span, op.module, known.value, ahead, first=known.span))
+            raise PlanError(
+                PrefetchedTwice(s.ahead.span, ctx.facts.of(op.name).module(op), known.value, ahead, first=known.span)
+            )
     _mark(ctx, (op.name for op in operators if ctx.facts.of(op.name).ahead is None), ahead=Mark(ahead, s.span))
 
 
