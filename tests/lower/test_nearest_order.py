@@ -36,6 +36,7 @@ CASES = {  # what a plan says, and what its help says to write instead
     "order stage[0].fwd[m = 0] -> stage[1].bwd[m = 0] -> stage[0].fwd[m = 0]\n": [""],
     CLOCK.format(fwd="2 * m", bwd="2 * m - s"): ["stage[s].fwd[m = m] at 2 * m - 1", ""],
     CLOCK.format(fwd="2 * m", bwd="2 * m - 1 if s == 1 else 2 * m + 3"): ["stage[s].fwd[m = m] at 2 * m - 1", ""],
+    CLOCK.format(fwd="3 * m", bwd="3 * m - 8"): ["stage[s].bwd[m = m] at 3 * m", ""],
     "def mine(half):\n    order half[1].bwd[m = 0] -> half[0].fwd[m = 0]\n    order half[0].fwd -> half[0].bwd\n"
     "mine(stage)\n": ["order half[1].bwd[m = 0] -> half[0].fwd[m = 1]", ""],
     "one_f_one_b([stage[1], stage[0]], 4)\n": [""],

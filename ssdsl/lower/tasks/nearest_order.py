@@ -13,10 +13,11 @@ from ssdsl.lower.errors import Change
 from ssdsl.lower.stages import Formed
 from ssdsl.lower.tasks.graph import TaskGraph, apply_orders, roles_of
 from ssdsl.plan.plan import ClockOrder, Order, Plan
+from ssdsl.plan.values import Number
 from ssdsl.record import Record, replace
 from ssdsl.text.source import Span
 
-MOVED = 1, -1, 2, -2, 3, -3, 4, -4  # how far the time of a row moves
+MOVED = 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128  # how far the time of a row moves, later or earlier
 LAST_PART = re.compile(r"^(.*\[[^\[\]]*?(\w+) = )([^\[\],]+)\]\s*$", re.S)  # of a selection that ends with one
 OFFSET = re.compile(r"^(.*[\w)\]])\s*([+-])\s*(\d+)$", re.S)
 
@@ -69,10 +70,18 @@ def _kept(plan: Plan, spans: list[Span], counts: Mapping[str, int]) -> Iterator[
         yield from _later_part(plan, span, counts)
     for span in orders:
         yield _exchanged(plan, span)
-    rows = [span for span in spans if any(row.span == span for clock in plan.clocks for row in clock.rows)]
+    lengths = {
+        span: _length(clock) for span in spans for clock in plan.clocks if any(r.span == span for r in clock.rows)
+    }
     for by in MOVED:
-        for span in rows:
+        for span in (span for span, length in lengths.items() if by <= length + 1):
             yield _moved(plan, span, by)
+            yield _moved(plan, span, -by)
+
+
+def _length(clock: ClockOrder) -> Number:
+    """The time from the first row of a clock to the last."""
+    return clock.rows[-1].time - clock.rows[0].time
 
 
 def _later_part(plan: Plan, span: Span, counts: Mapping[str, int]) -> Iterator[Tried]:

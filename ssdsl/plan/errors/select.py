@@ -210,4 +210,5 @@ class TooFewUnits(Traced):
     def change(self) -> str:
         if len(self.units) == 1:
             return "choose 1 stage, or select more of the model: `balance(model, S)`"
-        return f"choose at most {len(self.units)} stages"
+        empty = "or leave some empty: in `cut(..., before = ...)` two stages may begin at one module"
+        return f"choose at most {len(self.units)} stages, {empty}"
