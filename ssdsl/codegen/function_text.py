@@ -73,7 +73,8 @@ def _about(function: Function, scope: FileScope) -> str:
     paths = [scope.program.graph.by_name[op.operator].path for op in function.operators()]
     named = [p for p in paths if p] or ["the model itself"]
     between = named[0] if named[0] == named[-1] else f"{named[0]} ... {named[-1]}"
-    return f"{between}: {len(paths)} operator{'s' if len(paths) > 1 else ''}."
+    parts = scope.program.plan.of(function.operators()[0].operator).selected
+    return f"{between}{parts}: {len(paths)} operator{'s' if len(paths) > 1 else ''}."
 
 
 # -- sections ----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """Diagnostics of lowering: contradictions of layout, placement and order, and statements without effect."""
 
+from collections.abc import Callable
+
 from ssdsl.lang.suggest import either, listed
 from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Plan
@@ -11,6 +13,25 @@ from ssdsl.text.source import Span
 def operator_text(kind: str, path: str, source: str) -> str:
     """An operator with its place in the model's code."""
     return f"`{kind}` in {f'module `{path}`' if path else 'the model'} ({source})"
+
+
+def path_of(plan: Plan, operator: Operator) -> str:
+    """The module of an operator as errors name it, with the parts that it is; empty for a whole one of the model."""
+    record = plan.of(operator.name)
+    return record.module(operator) if record.parts else operator.path
+
+
+class Change(Record):
+    """A statement of a plan, and what to write in its place; nothing, to leave it out."""
+
+    span: Span
+    text: str
+
+    def __str__(self) -> str:
+        first, last = self.span.line, self.span.line + self.span.text.count("\n")
+        if not self.text:
+            return f"leave out line {first}" if first == last else f"leave out lines {first} to {last}"
+        return f"in line {first} write `{self.text}`, not `{self.span.text}`"
 
 
 class UnevenWithOthers(Diagnostic):
@@ -147,7 +168,8 @@ class NeedsWhole(Record):
     read its result, whose gradient is the sum. With `beside`, its own part `part` needs only these parts. `outside` is
     an index that cuts the same dimension outside this one, so the positions of a part depend on it. `between`: parts
     also read what it makes, so all parts of what is in front of it come before any of what is behind. `others` are the
-    parts of the index at the other end of the value, if it has another number there.
+    parts of the index at the other end of the value, if it has another number there. `recut` is the change of a `split`
+    with which it needs fewer parts, if there is one.
     """
 
     kind: str
@@ -163,6 +185,7 @@ class NeedsWhole(Record):
     outside: str = ""
     between: bool = False
     others: int = 0
+    recut: Change | None = None
 
     @property
     def fact(self) -> str:
@@ -188,24 +211,29 @@ class NeedsWhole(Record):
         return f"{where} {why}: it waits for {self.index} = {every}"
 
     @property
+    def keeps_order(self) -> bool:
+        """Whether another `split` allows the `order`."""
+        return bool(self.others or self.outside)
+
+    @property
     def change(self) -> str:
         if self.others:
             few, many = sorted((self.others, self.parts))
             inner = f"; or `{self.index} = {few}` on both, and a further index inside of it on one"
-            return f"split both into as many parts, `{self.index} = {many}`{inner}"
+            recut = self.recut or f"split both into as many parts, `{self.index} = {many}`"
+            return f"{recut}{inner}"
         if self.beside:
-            return "remove the `order`: each part then runs as soon as the parts that it reads are there"
+            return "without the `order` each part runs as soon as the parts that it reads are there"
         if self.outside:
-            return (
-                f"cut by `{self.index}` first, `into {self.index} = {self.parts}, {self.outside}`: then all parts agree"
-            )
+            first = f"cut by `{self.index}` first, `into {self.index} = {self.parts}, {self.outside}`"
+            return f"{self.recut or first}: then all parts agree"
         if self.split:
-            return f"leave `{self.kind}` and what follows out of the split into `{self.index}`, or remove the `order`"
+            return f"or leave `{self.kind}` and what follows out of the split into `{self.index}`"
         if self.between:
             apart = "puts some parts of the operators after it before other parts of those before it"
-            return f"remove the `order`, which {apart}: without it, each task runs as soon as it can"
+            return f"the `order` {apart}: without it, each task runs as soon as it can"
         loss = f"train with a loss that is a sum over the parts, without this `{self.kind}`"
-        return f"run all forwards before the first backward, as `gpipe` does, or {loss}"
+        return f"or run all forwards before the first backward, as `gpipe` does, or {loss}"
 
 
 class PlacedOperator(Record):
@@ -221,7 +249,7 @@ class PlacedOperator(Record):
     def of(cls, plan: Plan, operator: Operator) -> "PlacedOperator":
         """An operator of a plan, as errors name it."""
         place = plan.of(operator.name).home
-        return cls(operator.kind, operator.path, operator.source, str(place), place.span)
+        return cls(operator.kind, path_of(plan, operator), operator.source, str(place), place.span)
 
     def __str__(self) -> str:
         return operator_text(self.kind, self.path, self.source)
@@ -238,6 +266,7 @@ class Back(Record):
     own: str | None
     is_of_maker: bool
     is_all: bool
+    narrowed: Change | None = None  # the statement that selects the operators, without these
 
     @property
     def fact(self) -> str:
@@ -256,21 +285,21 @@ class Back(Record):
     def change(self) -> str:
         if self.own is None:
             return "assign these two operators to the same devices, or cut the model by `balance(model, S)`"
-        devices = (self.maker if self.is_of_maker else self.reader).devices
+        placed = self.maker if self.is_of_maker else self.reader
         change = (
-            f"leave out of the selection on `{devices}` the operators that this module calls outside its submodules: "
-            f'append `- model["{self.own}"]`'
+            f"leave out of the selection on `{placed.devices}` the operators that this module calls outside its "
+            f'submodules: {self.narrowed or f"""append `- model["{self.own}"]`"""}'
         )
         if self.is_all:
-            change = (
-                f"leave out the statement on `{devices}`: it assigns only what this module calls outside its submodules"
-            )
+            change = f"{Change(placed.span, '')}: it assigns only what this module calls outside its submodules"
         then = "each of these operators then runs where its operands are made\nor cut the model by `balance(model, S)`"
         return f"{change}\n{then}"
 
 
 class OrderCycle(Diagnostic):
     """The plan's `order` statements contradict each other or the data flow: some tasks wait for themselves.
+
+    The help names the smallest change of one statement with which none does: each change is tried before it is named.
 
     If a value goes back from a stage to an earlier one, the cause is an `assign`: `model - first` also selects the
     operators that modules call themselves, such as the sum of two embeddings, and puts them on the last stage. The
@@ -290,6 +319,7 @@ class OrderCycle(Diagnostic):
     cycle: str
     places: tuple[Span, ...] = ()
     cause: NeedsWhole | Back | None = None
+    nearest: Callable[[], tuple[Change, ...]] = tuple  # changes with which no task waits for itself; sought when shown
     calls: tuple[Span, ...] = ()  # of the functions with these statements
 
     @property
@@ -313,9 +343,10 @@ class OrderCycle(Diagnostic):
 
     @property
     def change(self) -> str:
-        if self.cause is None:
-            return "remove or reverse one of the `order` statements on the cycle"
-        return self.cause.change
+        if isinstance(self.cause, Back) or (self.cause is not None and self.cause.keeps_order):
+            return self.cause.change
+        changes = "\nor ".join(map(str, self.nearest())) or "remove one of the `order` statements on the cycle"
+        return changes if self.cause is None else f"{changes}\n{self.cause.change}"
 
     def others(self) -> tuple[tuple[Span, str], ...]:
         match self.cause:
@@ -334,16 +365,24 @@ class ShardConflict(Diagnostic):
     code = "E0404"
     title = "the {state} of `{weight}` cannot be cut into `{axis}`"
     label = "`{axis}` already splits the weight, or is no axis of its mesh"
+    note = "{copied}"
     state: str
     weight: str
     axis: str
-    candidates: tuple[str, ...]
+    candidates: tuple[str, ...]  # axes of several devices along which the weight is replicated
+    left: tuple[str, ...]  # the other axes of the statement
+
+    @property
+    def copied(self) -> str:
+        return f"the weight is replicated along {either(self.candidates)}" if self.candidates else ""
 
     @property
     def change(self) -> str:
-        if not self.candidates:
-            return "no axis of more than one device replicates the weight: leave this statement out"
-        return f"cut the state over an axis along which the weight is replicated: {either(self.candidates)}"
+        assert self.span is not None
+        over = self.left or self.candidates[:1]
+        if not over:
+            return f"{Change(self.span, '')}: no axis of more than one device replicates the weight"
+        return str(Change(self.span, f"{self.span.text.rpartition(' into ')[0]} into {', '.join(over)}"))
 
 
 class StateApart(Diagnostic):
@@ -435,7 +474,7 @@ class IdleDevices(Diagnostic):
     code = "E0275"
     severity = "warning"
     title = "{count} of the devices of `{mesh}` run nothing"
-    label = "no `assign` names `{example}`"
+    label = "no operators are assigned to `{example}`"
     help = "make the mesh smaller, or assign operators to all of it"
     mesh: str
     count: int

@@ -48,7 +48,7 @@ def _blocks(stage: Planned) -> Iterator[list[str]]:
     if isinstance(stage, Provided):
         yield from (list(prologue_lines(p, graph)) for p in stage.prologues)
     if isinstance(stage, Assembled):
-        yield from (list(function_lines(f, graph, names)) for f in stage.functions)
+        yield from (list(function_lines(f, stage.plan, names)) for f in stage.functions)
         yield [line for m in stage.messages for line in message_lines(m, names)]
     if isinstance(stage, Scheduled):
         yield from _roles(stage)

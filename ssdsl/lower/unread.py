@@ -13,7 +13,7 @@ from ssdsl.ir.function import Conversion, Function, Instr, OpPart, names_along
 from ssdsl.ir.layout import Shard
 from ssdsl.ir.program import Members, Program
 from ssdsl.ir.value import Name, Type
-from ssdsl.lower.errors import CutInVain, IdleDevices, StateLeftWhole
+from ssdsl.lower.errors import CutInVain, IdleDevices, StateLeftWhole, path_of
 from ssdsl.lower.functions.gather_again import is_extended, is_gathered
 from ssdsl.model.graph import ITEMSIZE, Graph
 from ssdsl.plan.errors.place import Idle, RelatesNothing, Unread
@@ -214,7 +214,7 @@ def cut_in_vain(program: Program) -> Iterator[CutInVain]:
                     found.setdefault(key, []).append((maker.operator, size))
     for (span, axis), gathered in found.items():
         operator = program.graph.by_name[gathered[0][0]]
-        named = f"{operator.path} {operator.kind}".strip()
+        named = f"{path_of(program.plan, operator)} {operator.kind}".strip()
         yield CutInVain(span, named, axis, len(gathered), sum(size for _, size in gathered))
 
 

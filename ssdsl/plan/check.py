@@ -5,7 +5,16 @@ from collections.abc import Iterator, Mapping
 from ssdsl.identity import places_of
 from ssdsl.model.graph import Operator
 from ssdsl.plan.errors.parts import CountMismatch, MisspeltAxis
-from ssdsl.plan.errors.place import NoMesh, NotAssigned, NothingAgain, OnAllDevices, RelatesNothing, SplitAndFixed
+from ssdsl.plan.errors.place import (
+    Idle,
+    NoMesh,
+    NotAssigned,
+    NothingAgain,
+    OnAllDevices,
+    RelatesNothing,
+    SplitAndFixed,
+    Unread,
+)
 from ssdsl.plan.errors.split import Division, LeftWhole, OtherName, WithoutRow
 from ssdsl.plan.eval.units import module_of
 from ssdsl.plan.facts import Facts, SplitIndex
@@ -34,7 +43,7 @@ def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
             if (
                 index.name in axes
                 and not is_part
-                and (wrong := _axis_mistake(record.home, model.graph.operators[number], index, mesh))
+                and (wrong := _axis_mistake(facts, record.home, model.graph.operators[number], index, mesh))
             ):
                 found.setdefault((index.span, type(wrong)), wrong)
     return [*found.values(), *_misspelt(facts, model), *_not_recomputed(facts, model)]
@@ -46,7 +55,7 @@ def _not_recomputed(facts: Facts, model: ModelIndex) -> Iterator[NothingAgain]:
     for (span, number), words in facts.again.items():
         left = (op for op in model.ordered(sets[number]) if not _is_recomputed(facts.of(op.name)))
         if (first := next(left, None)) is not None:
-            yield NothingAgain(span, first.module, words)
+            yield NothingAgain(span, facts.of(first.name).module(first), words)
 
 
 def _is_recomputed(record: OpPlan) -> bool:
@@ -67,8 +76,9 @@ def warnings(facts: Facts, model: ModelIndex, source: Source) -> list[Diagnostic
     rows = (RelatesNothing(span, is_row=True) for span, count in facts.named.items() if not count)
     found: tuple[Diagnostic, ...] = (*idle, *rows, *_on_devices(facts), *check_parts(facts))
     orders = [d for d in found if d.span is not None and d.span.source == source]
+    empty = (Unread(span, statement, Idle.EMPTY) for (span, statement), count in facts.selected.items() if not count)
     left = (*_left_whole(facts, model), *_left_out(facts, model), *_without_row(facts, model))
-    return list(dict.fromkeys([*facts.warnings, *left, *near_axes(facts, model), *orders]))
+    return list(dict.fromkeys([*facts.warnings, *empty, *left, *near_axes(facts, model), *orders]))
 
 
 def _on_devices(facts: Facts) -> Iterator[Diagnostic]:
@@ -144,9 +154,9 @@ def _without_row(facts: Facts, model: ModelIndex) -> Iterator[WithoutRow]:
         yield WithoutRow(index.span, kind, index.name, op.dims[index.dim].name, len(alike), paths, model.graph.name)
 
 
-def _axis_mistake(placement: Placement, op: Operator, index: Index, mesh: Mesh) -> Diagnostic | None:
+def _axis_mistake(facts: Facts, placement: Placement, op: Operator, index: Index, mesh: Mesh) -> Diagnostic | None:
     """The mistake of an index whose axis the placement fixes, or whose part count is not the axis's size; else None."""
-    name, size = op.module, dict(mesh.axes)[index.name]
+    name, size = facts.of(op.name).module(op), dict(mesh.axes)[index.name]
     if index.name in dict(placement.fixed) and size > 1:
         return SplitAndFixed(placement.span, name, index.name, first=index.span)
     if index.devices != size:
@@ -155,6 +165,11 @@ def _axis_mistake(placement: Placement, op: Operator, index: Index, mesh: Mesh) 
 
 
 def _not_assigned(facts: Facts, model: ModelIndex, missing: list[Operator]) -> NotAssigned:
-    modules = tuple(dict.fromkeys(module_of(op.path, 1) or op.module for op in missing))
-    example = modules[0] if len(missing) < len(model.compute) else None
-    return NotAssigned(None, len(missing), modules, example, next(iter(facts.meshes)))
+    modules = tuple(dict.fromkeys(f"{_outermost(op)}{facts.of(op.name).selected}" for op in missing))
+    example = _outermost(missing[0]) if len(missing) < len(model.compute) else None
+    parts = facts.of(missing[0].name).parts
+    return NotAssigned(None, len(missing), modules, example, next(iter(facts.meshes)), parts)
+
+
+def _outermost(operator: Operator) -> str:
+    return module_of(operator.path, 1) or operator.module

@@ -118,6 +118,9 @@ class Facts:
     clocks: list[ClockOrder] = field(default_factory=list)
     pairs: Counter[Span] = field(default_factory=Counter)  # the number of pairs that each `order` relates
     named: Counter[Span] = field(default_factory=Counter)  # in how many turns a row of `order by clock` names tasks
+    selected: Counter[tuple[Span, str]] = field(
+        default_factory=Counter
+    )  # how often a statement about items selects some
     past_last: dict[tuple[Span, str, int], frozenset[int]] = field(
         default_factory=dict
     )  # parts that orders name and that do not exist, by the order or the call, the index and its number of parts

@@ -13,6 +13,7 @@ one form that the compiler knows: as slices of one mesh.
 import itertools
 from collections.abc import Iterator
 
+from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Origin
 from ssdsl.plan.divide_axes import AxisPlace, Divided, changed_records, named_anew, renamed_axes
 from ssdsl.plan.plan import DividedAxis, InnerDevices, Mesh, Placement, Plan, StateShard
@@ -35,7 +36,7 @@ def _brought_back(plan: Plan, inner: Mesh) -> Plan:
     assert inside is not None
     outer = next(mesh for mesh in plan.meshes if mesh.name == inside.mesh)
     pieces = [*_pieces(outer, inside)]
-    cuts, runs = _cuts(outer, inner, pieces)
+    cuts, runs = _cuts(plan, outer, inner, pieces)
     taken = {axis for mesh in plan.meshes for axis, _ in mesh.axes}
     taken |= {index.name for record in plan.operators.values() for index in record.indices}
     axes = {axis: named_anew(AxisPlace(outer.name, axis), size, cuts[axis], taken) for axis, size in outer.axes}
@@ -59,7 +60,7 @@ def _brought_back(plan: Plan, inner: Mesh) -> Plan:
         tuple(shard for known in those for shard in _shards(plan, known, inner, changed))
         for those in (plan.shards, plan.matrices)
     )
-    kept = tuple(found for found in axes.values() if len(found.axes) > 1)
+    kept = tuple(replace(found, by=inner.name) for found in axes.values() if len(found.axes) > 1)
     said = {"shards": shards, "matrices": matrices, "divided": (*plan.divided, *kept)}
     return replace(plan, meshes=meshes, operators=records, **said)
 
@@ -74,7 +75,9 @@ def _pieces(outer: Mesh, inside: InnerDevices) -> Iterator[Piece]:
     yield from ((axis, 1, size) for axis, size in outer.axes if axis not in taken)
 
 
-def _cuts(outer: Mesh, inner: Mesh, pieces: list[Piece]) -> tuple[dict[str, set[int]], dict[str, list[Piece]]]:
+def _cuts(
+    plan: Plan, outer: Mesh, inner: Mesh, pieces: list[Piece]
+) -> tuple[dict[str, set[int]], dict[str, list[Piece]]]:
     """Where the axes of the outer mesh are divided, and the pieces of each axis of the inner one, outermost first."""
     cuts: dict[str, set[int]] = {axis: set() for axis, _ in outer.axes}
     runs: dict[str, list[Piece]] = {}
@@ -87,7 +90,7 @@ def _cuts(outer: Mesh, inner: Mesh, pieces: list[Piece]) -> tuple[dict[str, set[
             axis, low, high = left.pop(0)
             count = high // low
             if size % count and count % size:
-                raise PlanError(BadMesh(inner.span, Flaw.NO_DIVISION, f"{inner.name}` and `{axis}", size))
+                raise PlanError(_no_division(plan, inner, axis))
             used = min(count, size)
             own.append((axis, high // used, high))
             cuts[axis].add(high // used)
@@ -96,8 +99,17 @@ def _cuts(outer: Mesh, inner: Mesh, pieces: list[Piece]) -> tuple[dict[str, set[
             size //= used
     for axis, found in cuts.items():
         if any(high % low for low, high in itertools.pairwise(sorted({1, dict(outer.axes)[axis], *found}))):
-            raise PlanError(BadMesh(inner.span, Flaw.NO_DIVISION, f"{inner.name}` and `{axis}", dict(outer.axes)[axis]))
+            raise PlanError(_no_division(plan, inner, axis))
     return cuts, runs
+
+
+def _no_division(plan: Plan, inner: Mesh, axis: str) -> BadMesh:
+    """The mistake in the names of the plan: those of the meshes that have divided an axis before, and its own."""
+    names = [inner.name]
+    while (divided := next((d for d in plan.divided if axis in dict(d.axes)), None)) is not None:
+        names += [divided.by] if divided.by else []
+        axis = divided.name
+    return BadMesh(inner.span, Flaw.NO_DIVISION, joined([f"`{name}`" for name in (*names, axis)], "and"))
 
 
 def _of_inner(inner: Mesh, axis: str, own: list[Piece], axes: dict[str, DividedAxis]) -> DividedAxis:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from math import prod
 from typing import TypeVar
 
-from ssdsl.model.graph import Graph
+from ssdsl.model.graph import Graph, Operator
 from ssdsl.plan.regions import Digit
 from ssdsl.record import Record, replace
 from ssdsl.text.source import Span
@@ -265,6 +265,11 @@ class PartRun(Record):
         """Whether a part is one of these."""
         return self.first <= part < self.end
 
+    @property
+    def word(self) -> str:
+        """The parts in names of copies: `way1`, `m0_to_3`."""
+        return f"{self.index}{self.first}" + (f"_to_{self.end - 1}" if self.count > 1 else "")
+
     def __str__(self) -> str:
         return f"{self.index} = {self.first}" + (f" to {self.end - 1}" if self.count > 1 else "")
 
@@ -300,6 +305,15 @@ class OpPlan(Record):
     stays: bool = False
 
     @property
+    def selected(self) -> str:
+        """The parts that it is, as a plan writes them behind operators: `[way = 1]`; empty for whole operators."""
+        return f"[{', '.join(map(str, self.parts))}]" if self.parts else ""
+
+    def module(self, operator: Operator) -> str:
+        """The module that calls the operator, with the parts that it is: `h.0.mlp[way = 1]`."""
+        return f"{operator.module}{self.selected}"
+
+    @property
     def home(self) -> Placement:
         """The place, for an operator that must have one: all operators of stage COMPUTE do."""
         assert self.place is not None, "the interpreter refuses plans that leave an operator without a place"
@@ -312,11 +326,13 @@ WEIGHTS_AHEAD = 1  # that of `prefetch OPS.weights`, as in FSDP2
 
 
 class DividedAxis(Record):
-    """An axis that a mesh has as several, the outermost first, because dimensions are too short for all of it."""
+    """An axis that a mesh has as several, the outermost first, because dimensions are too short for all of it, or
+    because a mesh `by` this name has other boundaries inside of it."""
 
     mesh: str
     name: str
     axes: tuple[tuple[str, int], ...]
+    by: str = ""
 
     @property
     def size(self) -> int:

@@ -236,7 +236,7 @@ class Separation:
         made = []
         for number, (run, positions) in enumerate(zip(self.runs, how.runs, strict=True)):
             reads = [
-                self._of_all(o.value, number) if at is None else self._part(operator, n, at, positions)
+                self._of_all(o.value, number) if at is None else self._part(operator, n, at, run, positions)
                 for n, (o, at) in enumerate(zip(operator.inputs, places, strict=True))
             ]
             made.append(self._insert(operator, run, reads, self._facts_of(operator, dim, positions, reads)))
@@ -248,7 +248,7 @@ class Separation:
         self, operator: Operator, run: PartRun, reads: list[str], facts: Mapping[str, Any] = MappingProxyType({})
     ) -> list[str]:
         """Inserts a copy that reads these values and has these `facts` of its own; the names of its results."""
-        edit, suffix = self.edit, f"{self.name}{run.first}"
+        edit, suffix = self.edit, run.word
         makes = [edit.free(f"{o.value}_{suffix}") for o in operator.outputs]
         names = iter(reads)
         args, kwargs = replace_refs((operator.args, operator.kwargs), lambda _: Ref(next(names)))
@@ -324,21 +324,21 @@ class Separation:
 
     # -- what copies read ----------------------------------------------------------------------------------------------
 
-    def _part(self, reader: Operator, number: int, place: Place, run: Run) -> str:
-        """The name of the positions of a run of an operand."""
+    def _part(self, reader: Operator, number: int, place: Place, part: PartRun, run: Run) -> str:
+        """The name of a part of an operand, which has a run of positions."""
         value = reader.inputs[number].value
         known = self.pieces.get(value)
         if known is not None and known.place == place and run in known.runs:
             return known.names[known.runs.index(run)]
         if (value, place, run) not in self.slices:
-            made = self.slices[value, place, run] = self._slice(reader, number, self._whole(value), place, run)
+            made = self.slices[value, place, run] = self._slice(reader, number, self._whole(value), place, part, run)
             self.sliced.add(made)
         return self.slices[value, place, run]
 
-    def _slice(self, reader: Operator, number: int, name: str, place: Place, run: Run) -> str:
+    def _slice(self, reader: Operator, number: int, name: str, place: Place, part: PartRun, run: Run) -> str:
         """Inserts a slice of a value in front of its first reader."""
         edit, (axis, _) = self.edit, place
-        value, made = edit.values[name], edit.free(f"{name}_{self.name}")
+        value, made = edit.values[name], edit.free(f"{name}_{part.word}")
         dims, axes = dims_of(reader, reader.inputs[number])
         cut = axes[axis][0]
         whole, inner = dims[cut], prod(dims[d].size for d in axes[axis][1:])

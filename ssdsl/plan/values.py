@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar
 
 from ssdsl.lang import nodes
 from ssdsl.plan.plan import Phase, State
-from ssdsl.record import Record
+from ssdsl.record import Record, replace
 
 if TYPE_CHECKING:
     from ssdsl.plan.context import Context
@@ -28,17 +28,20 @@ class Selection:
     """Operators, and for `order` also fixed indices and a phase, which choose among their tasks.
 
     `units` are the groups that it was selected by: one per module that a path matched; empty if no path selected it.
+    What is selected `of_items` of a list, such as the stages of a pipeline, may have no operators: statements then say
+    nothing about it.
     """
 
     operators: frozenset[str]
     units: tuple[frozenset[str], ...] = field(default=(), compare=False)
     fixed: tuple[tuple[str, int], ...] = ()
     phase: Phase | None = None
+    of_items: bool = field(default=False, compare=False)
 
     def within(self, operators: frozenset[str]) -> "Selection":
         """The selection, limited to these operators."""
         units = tuple(kept for unit in self.units if (kept := unit & operators))
-        return Selection(operators, units, self.fixed, self.phase)
+        return replace(self, operators=operators, units=units)
 
 
 class StateOf(Record):
@@ -46,6 +49,7 @@ class StateOf(Record):
 
     operators: frozenset[str]
     state: State
+    of_items: bool = False
 
 
 class GathersOf(Record):
@@ -146,6 +150,11 @@ def is_whole(value: Value) -> TypeGuard[int]:
 def is_number(value: Value) -> TypeGuard[Number]:
     """Whether it is a whole number or a fraction; `true` is none."""
     return type(value) is int or isinstance(value, Fraction)
+
+
+def item(value: Value) -> Value:
+    """A value as an item of a list."""
+    return value if not isinstance(value, Selection) or value.of_items else replace(value, of_items=True)
 
 
 def is_list(value: Value) -> "TypeGuard[tuple[Value, ...] | range]":

@@ -72,8 +72,8 @@ def check_params(facts: ProofFacts) -> None:
 
 
 def _check_homes(facts: ProofFacts, flat: FlatParam) -> None:
-    """Adds a failure for each weight of a flat parameter that the optimizer is to step on as a whole, and whose elements
-    do not all come to one device along each axis over which they lie, or over which the plan gives homes."""
+    """Adds a failure for each weight that the optimizer is to step on as a whole, and whose elements do not all come to
+    one device along each axis over which they lie, or over which the plan gives homes."""
     sizes = dict(flat.submesh.axes)
     said = [(shard.weights, {*shard.axes}) for shard in facts.program.plan.matrices]
     if flat.homes and len(flat.homes) != len(flat.weights):
@@ -84,11 +84,9 @@ def _check_homes(facts: ProofFacts, flat: FlatParam) -> None:
         stated = {axis for weights, axes in said if weight in weights for axis in axes}
         if (param := facts.params.get((weight, flat.submesh))) is None or not (stated or home):
             continue
-        needed = {axis for axis in sizes if axis in stated or axis in flat.sharded.optimizer}
-        needed |= {
-            axis for axis in sizes if of_type(Type(param.layout), flat.submesh.axes).digit(Axis(axis)) is not None
-        }
-        needed = {axis for axis in needed if sizes[axis] > 1}
+        local = of_type(Type(param.layout), flat.submesh.axes)
+        cut = {axis for axis in sizes if local.digit(Axis(axis)) is not None} | {*flat.sharded.optimizer}
+        needed = {axis for axis, size in flat.submesh.axes if size > 1 and axis in stated | cut}
         had = dict(zip(home.axes, home.at, strict=False)) if home is not None else {}
         is_place = home is None or (len(had) == len(home.axes) == len(home.at))
         if had.keys() != needed or not is_place or any(not 0 <= at < sizes[axis] for axis, at in had.items()):

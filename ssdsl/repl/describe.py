@@ -106,7 +106,7 @@ def _rows(ctx: Context, value: Selection) -> Iterator[tuple[str, str]]:
     operators = ctx.model.ordered(ctx.model.only_compute(value.operators) or value.operators)
     kinds = Counter(op.kind for op in operators)
     yield "kinds", _some(f"{count} {kind}" for kind, count in kinds.most_common())
-    yield "modules", _some(_modules(operators))
+    yield "modules", _some(_modules(ctx, operators))
     dimensions = dict.fromkeys((starred(d.name), d.size) for op in operators for d in op.dims if d.size > 1)
     yield "dimensions", _some(f"{name}={size}" for name, size in dimensions)
     yield "indices", _some(_indices(ctx, operators))
@@ -114,12 +114,12 @@ def _rows(ctx: Context, value: Selection) -> Iterator[tuple[str, str]]:
     yield "devices", _some(name if count == len(operators) else f"{name} ({count})" for name, count in places.items())
 
 
-def _modules(operators: Sequence[Operator]) -> Iterator[str]:
-    """The module paths, with those of repeated layers joined."""
-    groups: dict[str, list[str]] = {}
+def _modules(ctx: Context, operators: Sequence[Operator]) -> Iterator[str]:
+    """The module paths, with those of repeated layers joined, and the parts that they are."""
+    groups: dict[tuple[str, str], list[str]] = {}
     for op in operators:
-        groups.setdefault(starred_module(op.module), []).append(op.module)
-    yield from map(merged, groups.values())
+        groups.setdefault((starred_module(op.module), ctx.facts.of(op.name).selected), []).append(op.module)
+    yield from (f"{merged(paths)}{parts}" for (_, parts), paths in groups.items())
 
 
 def _indices(ctx: Context, operators: Sequence[Operator]) -> Iterator[str]:

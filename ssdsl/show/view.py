@@ -18,7 +18,7 @@ GAP = 2  # between columns
 NARROWEST = 12  # of a word that may be broken
 PIECE = re.compile(r"(?=[. ])")
 BLANK = re.compile(r"\s+")
-OF_ROOT = re.compile(rf"(?<!\S){re.escape(ROOT)}(?= \w)")
+OF_ROOT = re.compile(rf"(?<!\S){re.escape(ROOT)}(?=(?:\[[^\]]*\])? \w)")
 INSIDE = re.compile(r"(?<=[_=,/])(?=.)")
 Value = str | int | float | None
 
@@ -189,8 +189,8 @@ def _text(column: Column, value: Value) -> str:
 def with_root(operator: str) -> str:
     """An operator with a word for the model's path, where its own forward calls it: a plan writes `model["."]`.
 
-    >>> with_root(". sum"), with_root("h.0 add")
-    ('(model) sum', 'h.0 add')
+    >>> with_root(". sum"), with_root(".[m = 1] sum"), with_root("h.0 add")
+    ('(model) sum', '(model)[m = 1] sum', 'h.0 add')
     """
     return OF_ROOT.sub("(model)", operator)
 

@@ -228,7 +228,8 @@ class Statements:
     def _name(self, number: int) -> str:
         operators = tuple(self.program.functions[number].operators())
         named = [p for op in (operators[0], operators[-1]) if (p := self.paths[op.operator])]
-        return " ... ".join(dict.fromkeys(named)) or "the model itself"
+        parts = self.program.plan.of(operators[0].operator).selected
+        return (" ... ".join(dict.fromkeys(named)) or "the model itself") + parts
 
     def _function_lines(self, number: int) -> frozenset[int]:
         plan = self.program.plan

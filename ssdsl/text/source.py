@@ -27,6 +27,16 @@ class Span(Record):
     start: int
     end: int
 
+    @property
+    def text(self) -> str:
+        """The characters."""
+        return self.source.text[self.start : self.end]
+
+    @property
+    def line(self) -> int:
+        """The line of its first character, counted from one."""
+        return self.source.line_column(self.start)[0]
+
     def to(self, other: "Span") -> "Span":
         """The span from the start of this one to the end of another."""
         return Span(self.source, self.start, max(self.end, other.end))

@@ -2,6 +2,8 @@
 
 import pytest
 
+from ssdsl.text.diagnostic import PlanError
+
 
 @pytest.mark.parametrize(
     ("lines", "axes", "place"),
@@ -44,6 +46,18 @@ def test_an_index_is_over_all_axes_in_place_of_its_own(plan) -> None:
 )
 def test_mistakes(plan, lines: str, code: str) -> None:
     assert plan.mistakes(lines + ("" if "assign" in lines else "\nassign model to row")) == [code]
+
+
+@pytest.mark.parametrize(
+    ("inner", "names"),
+    [
+        ("mesh a(x = 2, y = 3) on gpus\nmesh b(u = 3, v = 2) on gpus", "`a`, `b` and `d`"),
+        ("mesh a(x = 3, y = 2) on gpus\nmesh b(u = 2, v = 3) on a", "`b` and `x`"),
+    ],
+)
+def test_meshes_that_do_not_fit_are_named_as_in_the_plan(plan, inner: str, names: str) -> None:
+    with pytest.raises(PlanError, match=f"no axes have the boundaries of {names}$"):
+        plan(f'mesh gpus(d = 6)\n{inner}\nassign model["h.0"] to a\nassign model - model["h.0"] to b')
 
 
 @pytest.mark.parametrize("word", ["on = 2", "on"])

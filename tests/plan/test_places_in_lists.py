@@ -22,7 +22,6 @@ let pair = [layers[0], layers[1]]
         ("recompute pair + [3]", "3", "found a number"),
         ("recompute [3] + pair", "3", "found a number"),
         ("recompute [s for s in 0..2]", "s", "found a number"),
-        ("recompute [model & model - model, layers[0]]", "model & model - model", "selects no operator"),
         ("recompute [layers[0], layers[1].fwd]", "layers[1].fwd", "takes whole operators"),
         ("split model by batch into m = [4, model]", "model", "expected a whole number, found a selection"),
         ("split model by batch into m = [4, 2 - 2]", "2 - 2", "a part of size 0"),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -315,3 +316,42 @@ def test_cuts_are_before_modules(plan) -> None:
     first, last = (homes(f'cut(model, 2, before = ["{path}"])') for path in ("h.0", "ln_f"))
     assert sum(at == (("pp", 0),) for at in first.values()) < sum(at == (("pp", 0),) for at in last.values())
     assert len(first) == len(last)
+
+
+LISTED = 'mesh gpus(pp = 2)\nlet stage = [model["h.0"], model - model]\nassign model to gpus[pp = 0]\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "split stage[s] by batch into m = 2 for s in 0..2",
+        'recompute stage[s]["h.0"] for s in 0..2',
+        "recompute part & model.layer_norm for part in stage",
+        "recompute stage",
+        "split stage[s].optimizer by row into pp for s in 0..2",
+        "split model by batch into m = 2\norder stage[1].fwd[m = 0] -> stage[1].bwd[m = 0]",
+        "split model by batch into m = 2\norder stage[s].fwd[m = 0] -> stage[s].bwd[m = 0] for s in 0..2",
+    ],
+)
+def test_items_of_a_list_may_be_empty(plan: Any, text: str) -> None:
+    assert {d.code for d in plan.warnings(LISTED + text)} <= {"E0257"}
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("recompute stage[1]", "E0271"),
+        ("split stage[1] by batch into m = 2", "E0271"),
+        ("recompute [stage[0], model - model]", "E0271"),
+        ('recompute stage[0]["h.1"]', "E0271"),
+        ('let x = stage[1]["h.77"]', "E0240"),
+        ("let x = stage[1].layer_nrm", "E0241"),
+        ("recompute (stage[0] - stage[0]) | (model - model)", "E0243"),
+        ("recompute model - stage[0] - model", "E0243"),
+    ],
+)
+def test_what_selects_nothing_at_all_is_named(plan: Any, text: str, code: str) -> None:
+    if code == "E0271":
+        assert [d.code for d in plan.warnings(LISTED + text)] == [code]
+    else:
+        assert plan.mistakes(LISTED + text) == [code]

@@ -9,6 +9,7 @@ from ssdsl.model.graph import Graph, Stage
 from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.model_index import index_model
 from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
 from ssdsl.text.source import Source
 from tests.captured import captured
 
@@ -71,3 +72,27 @@ def test_mistakes(read: Callable[[str], Graph], text: str, code: str) -> None:
     with pytest.raises(PlanError) as raised:
         read(text)
     assert {d.code for d in raised.value.diagnostics} == {code}
+
+
+def test_names_say_which_part(graph: Graph) -> None:
+    script = parse(Source("plan.ssp", HEAD + "assign model[m = m] to gpus[pp = 0 if m == 0 else 1] for m in 0..4"))
+    plan = read_plan(script, index_model(graph)).plan
+    copies = [o for o in plan.graph.computing if o.path.endswith("h.0.ln_1")]
+    assert [o.name for o in copies] == ["layer_norm_m0", "layer_norm_m1_to_3"]
+    named = [plan.of(o.name).module(o) for o in copies]
+    assert named == ["transformer.h.0.ln_1[m = 0]", "transformer.h.0.ln_1[m = 1 to 3]"]
+    assert {"labels_m0", "labels_m1_to_3"} <= plan.graph.values.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("assign model[m = 0] to gpus[pp = 0]", '`assign model["transformer.wte"][m = m] to gpus for m in 1..4`'),
+        ("assign model[m = m] to gpus for m in 0..3", '`assign model["transformer.wte"][m = 3] to gpus`'),
+        ("assign model[m = 0] to gpus[pp = 0]\nassign model to gpus[pp = 1]", "`transformer.wte[m = 0]` is already"),
+    ],
+)
+def test_mistakes_name_parts(read: Callable[[str], Graph], text: str, said: str) -> None:
+    with pytest.raises(PlanError) as raised:
+        read(text)
+    assert said in render(raised.value.diagnostics[0])

@@ -448,6 +448,28 @@ def test_what_stands_in_a_width_is_open() -> None:
     assert {t.values["N"] for t in known.ranked} == {8} and known.elsewhere > 0
 
 
+NAMED_PARTS = """\
+param P = 0 in [0, 1] "the first device of the samples that are named"
+param W = 0 in [0, 1] "the samples that are named"
+mesh gpus(pp = 2)
+split model by batch into way = [6, 2]
+let stage = balance(model, 2)
+for s in 0..2:
+    assign stage[s][way = W] to gpus[pp = P if s == 0 else 1 - P]
+    assign stage[s][way = 1 - W] to gpus[pp = s]
+"""
+
+
+def test_a_param_names_a_part_and_its_place() -> None:
+    """In opposite directions both devices begin at once."""
+    graph = graph_of(MODEL)
+    found = sketch_of(Source("x.ssp", NAMED_PARTS), None, index_model(graph), range(2, 3))
+    searching = Search(graph, load_cluster("a100x8"), [found], found, range(2, 3))
+    known = searched(searching)
+    assert known.best is not None and known.best.values["P"] == 1 and not known.reasons
+    assert known.best.report.step_s * 2 == pytest.approx(enumerated(searching))
+
+
 @pytest.mark.slow
 def test_which_way_projections_are_cut() -> None:
     """As autoparallel decides for LLaMA3-70B: q, k, v, gate and up by their outputs, o and down by their inputs, norms

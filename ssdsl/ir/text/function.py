@@ -25,11 +25,13 @@ from ssdsl.ir.text.types import Axes, coordinate_text, digits_text, names_text, 
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph, Operator, Order
 from ssdsl.model.memory.storage import is_plain
+from ssdsl.plan.plan import Plan
 
 
-def function_lines(function: Function, graph: Graph, names: tuple[str, ...]) -> Iterator[str]:
+def function_lines(function: Function, plan: Plan, names: tuple[str, ...]) -> Iterator[str]:
     """Yields the lines of a function; `names` are those of all functions."""
-    yield header(function)
+    graph = plan.graph
+    yield header(function, plan)
     yield from map(_inside, ahead_lines(function))
     yield from map(_inside, given_lines(function, graph, names))
     for section in function.sections:
@@ -37,9 +39,10 @@ def function_lines(function: Function, graph: Graph, names: tuple[str, ...]) -> 
     yield from (f"  {_output(o, k == function.loss)}" for k, o in enumerate(function.outputs))
 
 
-def header(function: Function) -> str:
-    """The first line of a function."""
-    where = f"{function.name} on {function.submesh}{time_text(function.time)}"
+def header(function: Function, plan: Plan) -> str:
+    """The first line of a function; `block0[way = 1]` has parts that the plan names."""
+    parts = next((plan.of(op.operator).selected for op in function.operators()), "")
+    where = f"{function.name}{parts} on {function.submesh}{time_text(function.time)}"
     again = "" if function.again is None else f" again {function.again}"
     return f"function {where} backward {function.backward.value} stage {function.stage}{again}"
 

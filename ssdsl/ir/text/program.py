@@ -54,7 +54,7 @@ def program_blocks(program: Program, roles: Iterable[Role] | None = None) -> Ite
     if program.unreached:
         yield [f"not reached by this loss: {', '.join(sorted(program.unreached))}"]
     yield from (list(prologue_lines(p, graph)) for p in program.prologues if is_shown(p.submesh))
-    yield from (list(function_lines(f, graph, names)) for f in program.functions if is_shown(f.submesh))
+    yield from (list(function_lines(f, program.plan, names)) for f in program.functions if is_shown(f.submesh))
     messages = [m for m in program.messages if is_shown(m.source) or is_shown(m.target)]
     if lines := [line for m in messages for line in message_lines(m, names)]:
         yield lines

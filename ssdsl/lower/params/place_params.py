@@ -119,7 +119,10 @@ def check_shards(shards: tuple[StateShard, ...], params: list[Param]) -> None:
         wholes = [p.copied for p in those]
         for axis in shard.axes:
             if those and axes.get(axis) != 1 and not any(axis in whole for whole in wholes):
-                raise PlanError(ShardConflict(shard.span, shard.state.value, those[0].weight, axis, tuple(wholes[0])))
+                left = tuple(a for a in shard.axes if axes.get(a) == 1 or any(a in whole for whole in wholes))
+                several = tuple(a for a in wholes[0] if axes[a] > 1)
+                conflict = ShardConflict(shard.span, shard.state.value, those[0].weight, axis, several, left)
+                raise PlanError(conflict)
 
 
 def _in_parts(param: Param, axes: tuple[str, ...]) -> Param:

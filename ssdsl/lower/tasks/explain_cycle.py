@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
+from functools import cache, partial
 from statistics import median
 
 from ssdsl.ir.comm import AllReduce, Exchange
@@ -9,8 +10,11 @@ from ssdsl.ir.function import Function, FunctionInput, OpPart, reads_of, results
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import At, Compute
 from ssdsl.ir.value import Name
-from ssdsl.lower.errors import Back, NeedsWhole, OrderCycle, PlacedOperator
+from ssdsl.lang import nodes
+from ssdsl.lang.parse import parse
+from ssdsl.lower.errors import Back, Change, NeedsWhole, OrderCycle, PlacedOperator, path_of
 from ssdsl.lower.tasks.graph import TaskGraph
+from ssdsl.lower.tasks.nearest_order import nearest
 from ssdsl.model.graph import Operator
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import InternalError
@@ -34,7 +38,9 @@ def explain_cycle(graph: TaskGraph, stuck: set[int]) -> OrderCycle:
     cause = _whole(graph, tasks) or _back(graph, tasks)
     if isinstance(cause, Back):
         return OrderCycle(cause.maker.span, text, (cause.reader.span,) * (cause.reader.span != cause.maker.span), cause)
-    return OrderCycle(spans[0] if spans else None, text, tuple(spans[1:4]), cause, _calls(graph, spans[:4]))
+    calls = _calls(graph, spans[:4])
+    changes = cache(partial(nearest, graph.lowering, spans, calls))
+    return OrderCycle(spans[0] if spans else None, text, tuple(spans[1:4]), cause, changes, calls)
 
 
 def _calls(graph: TaskGraph, spans: list[Span]) -> tuple[Span, ...]:
@@ -91,6 +97,7 @@ def _back(graph: TaskGraph, tasks: list[Compute]) -> Back | None:
     own = next((o for o in (flow.maker, flow.reader) if o.path in graph.plan.graph.parents), None)
     path = None if own is None else own.own_path
     is_all = own is not None and _owners(graph, own) == {path}
+    narrowed = None if own is None else _narrowed(graph.plan.of(own.name).home.span, path)
     return Back(
         flow.value,
         PlacedOperator.of(graph.plan, flow.maker),
@@ -98,7 +105,35 @@ def _back(graph: TaskGraph, tasks: list[Compute]) -> Back | None:
         path,
         own is flow.maker,
         is_all,
+        narrowed,
     )
+
+
+def _narrowed(assign: Span, path: str | None) -> Change | None:
+    """The change that leaves out what a module calls itself: of the `let` whose name an `assign` has, else of the
+    `assign`; None for a selection that is made elsewhere, such as an item of a list."""
+    script = parse(assign.source)
+    found = next((s for s in nodes.walk(script) if isinstance(s, nodes.AssignStatement) and s.span == assign), None)
+    if found is None:
+        return None
+    selected, lets = found.operators, (s for s in script.statements if isinstance(s, nodes.LetStatement))
+    if isinstance(selected, nodes.NameExpression):
+        named = next((s for s in lets if s.name.text == selected.text and s.formals is None), None)
+        if named is None:
+            return None
+        statement, selected = named.span, named.value
+    else:
+        statement = assign
+    if not isinstance(selected, nodes.Binary) and not _is_path(selected):
+        return None
+    text, at = statement.text, selected.span.end - statement.start
+    return Change(statement, f'{text[:at]} - model["{path}"]{text[at:]}')
+
+
+def _is_path(e: nodes.Expr) -> bool:
+    """Whether an expression is the model or modules of it by their path."""
+    target = e.target if isinstance(e, nodes.Pick) else e
+    return isinstance(target, nodes.NameExpression) and target.text == "model"
 
 
 def _owners(graph: TaskGraph, operator: Operator) -> set[str]:
@@ -184,7 +219,7 @@ def _joins(graph: TaskGraph, producer: Function, reader: Function, at: At) -> Ne
         if given.producer == producer.number and given.merges:
             merge = given.merges[0]
             operator = graph.operator_of(_reader(reader, given.var.name))
-            where = operator.kind, operator.path, operator.source
+            where = operator.kind, path_of(graph.plan, operator), operator.source
             index = next(t for t in given.time if t.name in merge.axes)
             is_split, sums = index in reader.time, isinstance(merge, AllReduce)
             if isinstance(merge, Exchange):
@@ -192,12 +227,35 @@ def _joins(graph: TaskGraph, producer: Function, reader: Function, at: At) -> Ne
                 beside = merge.read_by[part]
                 return NeedsWhole(*where, index.name, index.parts, sums=False, split=True, beside=beside, part=part)
             if sums or not is_split:
-                return NeedsWhole(*where, index.name, index.parts, sums, is_split, others=_parts(reader, index.name))
+                others, recut = _parts(reader, index.name), _as_many(graph, producer, reader, given, index.name)
+                return NeedsWhole(*where, index.name, index.parts, sums, is_split, others=others, recut=recut)
             ends = graph.operator_of(_maker(producer, _made(producer, given))), operator
             made, read = (_around(graph, op, index.name) for op in ends)
             outside = "" if made == read else next(name for name, _ in made + read)
-            return NeedsWhole(*where, index.name, index.parts, sums=False, split=True, outside=outside)
+            recut = next((c for op in ends if (c := _index_first(graph, op, index.name, outside)) is not None), None)
+            return NeedsWhole(*where, index.name, index.parts, sums=False, split=True, outside=outside, recut=recut)
     return None
+
+
+def _as_many(graph: TaskGraph, producer: Function, reader: Function, given: FunctionInput, index: str) -> Change | None:
+    """The change that cuts the operators at both ends of a value into as many parts; None if one of them is not cut."""
+    ends = _maker(producer, _made(producer, given)), _reader(reader, given.var.name)
+    found = [i for end in ends for i in graph.plan.of(end).indices if i.name == index]
+    if len(found) < 2:
+        return None
+    few, many = sorted(found, key=lambda i: i.digit.parts)
+    return Change(few.span, f"{index} = {many.digit.parts}")
+
+
+def _index_first(graph: TaskGraph, operator: Operator, index: str, outside: str) -> Change | None:
+    """The change that cuts by an index before the one outside of it; None if another statement cuts by that one."""
+    spans = {i.name: i.span for i in graph.plan.of(operator.name).indices}
+    inner, outer = spans.get(index), spans.get(outside)
+    if inner is None or outer is None or inner.source != outer.source:
+        return None
+    both = Span(inner.source, outer.start, inner.end)
+    between = inner.source.text[outer.end : inner.start]
+    return Change(both, f"{inner.text}{between}{outer.text}") if between.strip() == "," else None
 
 
 def _around(graph: TaskGraph, operator: Operator, name: str) -> list[tuple[str, int]]:
@@ -213,10 +271,10 @@ def _read_by_all(graph: TaskGraph, producer: Function, reader: Function, _: At) 
     for given in reader.inputs:
         if given.producer == producer.number and given.gradient and late:
             operator = graph.operator_of(_maker(producer, _made(producer, given)))
-            where = operator.kind, operator.path, operator.source
+            where = operator.kind, path_of(graph.plan, operator), operator.source
             name, parts = late[0].name, late[0].parts
-            others = _parts(producer, name)
-            return NeedsWhole(*where, name, parts, sums=True, split=False, backward=True, others=others)
+            others, recut = _parts(producer, name), _as_many(graph, producer, reader, given, name)
+            return NeedsWhole(*where, name, parts, sums=True, split=False, backward=True, others=others, recut=recut)
     return None
 
 

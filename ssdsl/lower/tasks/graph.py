@@ -41,7 +41,7 @@ class TaskGraph:
     two, so that a task of another part comes between them."""
 
     def __init__(self, lowering: Formed, roles: list[Role]) -> None:
-        self.plan, self.functions, self.roles = lowering.plan, lowering.functions, roles
+        self.lowering, self.plan, self.functions, self.roles = lowering, lowering.plan, lowering.functions, roles
         self.messages: tuple[Message, ...] = lowering.messages
         self.nodes: list[TaskNode] = []
         self.spans: dict[tuple[int, int], Span] = {}
@@ -117,7 +117,7 @@ class TaskGraph:
         inside = ", ".join(f"{t.name} = {c}" for t, c in zip(function.time, task.at, strict=False))
         operators = [op.operator for op in function.operators()]
         paths = [p for name in (operators[0], operators[-1]) if (p := self._operators[name].path)]
-        where = " ... ".join(dict.fromkeys(paths)) or 'model["."]'
+        where = (" ... ".join(dict.fromkeys(paths)) or 'model["."]') + self.plan.of(operators[0]).selected
         send = "send " if message is not None else ""
         return f"{send}{where}.{phase}{f'[{inside}]' if inside else ''} on {function.submesh}"
 

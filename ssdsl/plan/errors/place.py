@@ -5,6 +5,7 @@ from enum import Enum
 from ssdsl.lang.suggest import joined, listed, suggest
 from ssdsl.model.graph import ROOT
 from ssdsl.plan.errors.traced import Conflict, Traced
+from ssdsl.plan.plan import PartRun
 
 MOST = 6  # modules that a note names
 
@@ -23,11 +24,12 @@ class NotAssigned(Traced):
     code = "E0252"
     title = "{count} operators are assigned to no devices"
     note = "{where}"
-    help = "assign them, for instance `assign {example} to {mesh}`"
+    help = "assign them, for instance `assign {example} to {mesh}{turns}`"
     count: int
     modules: tuple[str, ...]  # where they are
     missing: str | None  # a module that none of the plan's statements assigns; None if the whole model is not
     mesh: str
+    parts: tuple[PartRun, ...] = ()  # of that module
 
     @property
     def where(self) -> str:
@@ -35,7 +37,13 @@ class NotAssigned(Traced):
 
     @property
     def example(self) -> str:
-        return "model" if self.missing is None else f'model["{self.missing}"]'
+        module = "model" if self.missing is None else f'model["{self.missing}"]'
+        return module + "".join(f"[{run.index} = {run.first if run.count == 1 else run.index}]" for run in self.parts)
+
+    @property
+    def turns(self) -> str:
+        several = [f"{run.index} in {run.first}..{run.end}" for run in self.parts if run.count > 1]
+        return f" for {', '.join(several)}" if several else ""
 
 
 class PlacedBeside(Traced):
@@ -210,6 +218,10 @@ class RelatesNothing(Traced):
 class Idle(Enum):
     """The reasons why a statement changes nothing in the program, each with what to do."""
 
+    EMPTY = (
+        "it selects no operators of these items",
+        "remove it, or select operators that some of the items have",
+    )
     UNPLACED = (
         "these operators read inputs alone, and run wherever their results are needed",
         "remove it, or select operators that depend on weights",

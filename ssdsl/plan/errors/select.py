@@ -92,7 +92,10 @@ class NoSuchIndex(Traced):
 
 
 class NothingSelected(Traced):
-    """The statement selects no operator: `split model.linear & model.conv by ffn into tp`."""
+    """The statement selects no operator: `split model.linear & model.conv by ffn into tp`.
+
+    Only items of a list may be empty, such as the stages of a pipeline.
+    """
 
     code = "E0243"
     title = "this selects no operator"
@@ -207,4 +210,5 @@ class TooFewUnits(Traced):
     def change(self) -> str:
         if len(self.units) == 1:
             return "choose 1 stage, or select more of the model: `balance(model, S)`"
-        return f"choose at most {len(self.units)} stages"
+        empty = "or leave some empty: in `cut(..., before = ...)` two stages may begin at one module"
+        return f"choose at most {len(self.units)} stages, {empty}"

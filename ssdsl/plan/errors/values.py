@@ -33,6 +33,7 @@ class Wanted(Enum):
     PICKED = "a selection, a list or a mesh in front of `[`", "write what is chosen from in front: `model[...]`"
     PATH = 'a path such as "h.*"', 'write the path of modules in quotation marks: `each("h.*")`'
     PATHS = 'a list of paths such as ["h.7", "h.15"]', "name the modules that stages begin with, in quotation marks"
+    BEGIN = "a path or a selection", 'name the module that a stage begins with: `"h.3"`, or `model["h.3"]`'
     PATH_OR_INDEX = 'a path such as "h.*.mlp", or an index such as `m = 0`', "write a path in quotation marks"
     POSITION = "a whole number, the position in a list", "positions begin at 0: `stage[0]`"
     PART = "a whole number, `none` or `any`", "`[m = 0]` is part 0; `[m = any]`: all that have the index `m`"
@@ -56,7 +57,7 @@ ITEMS = {  # what is wanted of each item of a list
     Wanted.WIDTHS: Wanted.WHOLE,
     Wanted.TRIED: Wanted.WHOLE,
     Wanted.PARTS: Wanted.WHOLE,
-    Wanted.PATHS: Wanted.PATH,
+    Wanted.PATHS: Wanted.BEGIN,
     Wanted.CHUNKS: Wanted.OF_PART,
     Wanted.OF_PART: Wanted.WHOLE,
 }

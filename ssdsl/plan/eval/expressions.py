@@ -16,7 +16,18 @@ from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import DivisionByZero, Kind, NumberTooLarge, Wanted, WrongType, required
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import attribute, pick
-from ssdsl.plan.values import Builtin, Number, PlanFunction, Selection, Value, is_list, is_number, is_truth, is_whole
+from ssdsl.plan.values import (
+    Builtin,
+    Number,
+    PlanFunction,
+    Selection,
+    Value,
+    is_list,
+    is_number,
+    is_truth,
+    is_whole,
+    item,
+)
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
@@ -75,7 +86,7 @@ def turns(ctx: Context, bindings: tuple[nodes.Binding, ...]) -> Iterator[Context
     ctx.budget.spend(first, len(values))
     ctx.scope.check_free(first.name)
     for value in values:
-        yield from turns(ctx.inside(ctx.scope.inside({first.name.text: value})), tuple(rest))
+        yield from turns(ctx.inside(ctx.scope.inside({first.name.text: item(value)})), tuple(rest))
 
 
 def _call(ctx: Context, e: nodes.Call) -> Value:
@@ -172,6 +183,11 @@ COMPARISON: dict[str, Callable[[Number, Number], bool]] = {
 }
 Names = frozenset[str]
 ALGEBRA: dict[str, Callable[[Names, Names], Names]] = {"|": operator.or_, "&": operator.and_, "-": operator.sub}
+OF_ITEMS: dict[str, Callable[[bool, bool], bool]] = {
+    "|": operator.and_,
+    "&": operator.or_,
+    "-": lambda left, _: left,
+}
 
 
 def binary(ctx: Context, e: nodes.Binary, left: Value, right: Value) -> Value:
@@ -221,7 +237,8 @@ def _algebra(ctx: Context, e: nodes.Binary, left: Selection, right: Selection) -
         raise PlanError(DifferentParts(e.span))
     ctx.budget.spend(e, 1 + (len(left.operators) + len(right.operators)) // 512)
     operators = ALGEBRA[e.operator](left.operators, right.operators)
-    return Selection(operators, _units(e.operator, left, right, operators), left.fixed, left.phase)
+    of_items = OF_ITEMS[e.operator](left.of_items, right.of_items)
+    return Selection(operators, _units(e.operator, left, right, operators), left.fixed, left.phase, of_items)
 
 
 def _units(sign: str, left: Selection, right: Selection, operators: Names) -> tuple[Names, ...]:

@@ -30,6 +30,7 @@ from ssdsl.plan.values import (
     is_selection,
     is_text,
     is_whole,
+    item,
 )
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
@@ -47,10 +48,10 @@ def attribute(ctx: Context, e: nodes.Attribute, value: Value) -> Selection | Sta
     if name in PHASES:
         if value.phase is not None:
             raise PlanError(FixedTwice(e.name.span, f".{value.phase}"))
-        return Selection(value.operators, value.units, value.fixed, PHASES[name])
+        return replace(value, phase=PHASES[name])
     if name in STATES:
         require_whole(ctx, value, e.target, f".{name}")
-        return StateOf(value.operators, STATES[name])
+        return StateOf(value.operators, STATES[name], value.of_items)
     if name == GATHERS:
         require_whole(ctx, value, e.target, f".{name}")
         return GathersOf(value.operators)
@@ -60,7 +61,7 @@ def attribute(ctx: Context, e: nodes.Attribute, value: Value) -> Selection | Sta
 def _of_kind(ctx: Context, e: nodes.Attribute, value: Selection) -> Selection:
     kind = e.name.text
     found = frozenset(name for name in value.operators if ctx.model.operators[name].kind == kind)
-    if not found:
+    if not found and not (value.of_items and any(op.kind == kind for op in ctx.model.operators.values())):
         kinds = dict.fromkeys(op.kind for op in ctx.model.ordered(value.operators))
         is_module = any(unit & value.operators for unit in ctx.model.match(kind))
         raise PlanError(NoSuchKind(e.name.span, kind, tuple(kinds), spell(e.target, POST), is_module))
@@ -86,17 +87,17 @@ def by_path(ctx: Context, value: Selection, pattern: str, at: nodes.Expr) -> Sel
         ctx.budget.spend(at, 1 + len(ctx.model.paths) // 256)
     ctx.budget.spend(at, 1 + len(value.operators) // 512)
     units = tuple(kept for unit in ctx.model.match(pattern) if (kept := unit & value.operators))
-    if not units:
+    if not units and not (value.of_items and ctx.model.match(pattern)):
         paths = dict.fromkeys(op.path for op in ctx.model.ordered(value.operators))
         raise PlanError(NoSuchPath(at.span, ctx.model.graph.name, pattern, tuple(paths)))
-    return Selection(frozenset().union(*units), units, value.fixed, value.phase)
+    return replace(value, operators=frozenset[str]().union(*units), units=units)
 
 
 def _item(value: tuple[Value, ...] | range, key: Value, at: nodes.Expr) -> Value:
     position = required(key, is_whole, at, Wanted.POSITION)
     if not 0 <= position < len(value):
         raise PlanError(NoSuchItem(at.span, position, len(value)))
-    return value[position]
+    return item(value[position])
 
 
 def _by_index(ctx: Context, value: Selection, name: nodes.Word, key: Value, at: nodes.Expr) -> Selection:
@@ -107,7 +108,8 @@ def _by_index(ctx: Context, value: Selection, name: nodes.Word, key: Value, at: 
         has = frozenset(n for n in value.operators if ctx.facts.index(n, name.text))
         return value.within(has if key is Marker.ANY else value.operators - has)
     part = required(key, is_whole, at, Wanted.PART)
-    if not ctx.facts.count(value.operators, name.text):
+    is_known = bool(value.operators) or not value.of_items
+    if is_known and not ctx.facts.count(value.operators, name.text):
         if name.text in ctx.facts.broken:
             raise PlanError()
         known = index_names(ctx.facts, ctx.model, value.operators)
@@ -119,7 +121,7 @@ def _by_index(ctx: Context, value: Selection, name: nodes.Word, key: Value, at: 
         kept = ctx.facts.among(value.operators, run)
         ctx.facts.of_all_parts.update(value.operators - kept - ctx.model.parts.keys())
         value = value.within(kept)
-    return Selection(value.operators, value.units, (*value.fixed, (name.text, part)), value.phase)
+    return replace(value, fixed=(*value.fixed, (name.text, part)))
 
 
 def require_whole(ctx: Context, value: Selection, e: nodes.Expr, statement: str) -> None:
@@ -138,22 +140,31 @@ class NamesParts(Exception):
 
 def whole_operators(ctx: Context, value: Value, e: nodes.Expr, statement: str, what: Hashable = None) -> frozenset[str]:
     """The operators of a statement that takes whole ones, and parts that a plan names; `what` it says of these is equal
-    for parts that may stay together. Raises PlanError if none are selected, and NamesParts for parts that are no
-    operators yet."""
+    for parts that may stay together. There are none of an empty item of a list. Raises PlanError if none of others are
+    selected, and NamesParts for parts that are no operators yet."""
     selection = required(value, is_selection, e, Wanted.OPERATORS)
     require_whole(ctx, replace(selection, fixed=()), e, statement)
     operators = selection.operators
+    require_some(ctx, operators, selection.of_items, e, statement)
+    if not operators:
+        return operators
     for name, part in selection.fixed:
         if not 0 <= part < (count := ctx.facts.count(operators, name)):
             raise PlanError(NoSuchPart(e.span, name, part, count))
         if count > 1 and not ctx.facts.runs(operators, name):
             raise NamesParts(NamedPart(name, part, operators, (e.span, what), e.span))
-    if not operators:
-        raise PlanError(NothingSelected(e.span))
     ctx.budget.spend(e, 1 + len(operators) // 256)
     if statement != "split" and not ctx.model.only_compute(operators):
         ctx.facts.warnings.append(Unread(ctx.stack.site or e.span, statement, Idle.UNPLACED))
     return operators
+
+
+def require_some(ctx: Context, found: frozenset[str], of_items: bool, e: nodes.Expr, statement: str) -> None:
+    """Raises PlanError if nothing is selected; but items of a list may be empty as long as others are not."""
+    if of_items:
+        ctx.facts.selected[ctx.stack.site or e.span, statement] += bool(found)
+    elif not found:
+        raise PlanError(NothingSelected(e.span))
 
 
 def mesh_size(mesh: Mesh, fixed: tuple[tuple[str, int], ...] = ()) -> int:

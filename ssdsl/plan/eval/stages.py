@@ -4,65 +4,79 @@ gives them; otherwise they are balanced."""
 import math
 from functools import lru_cache
 from itertools import pairwise
+from typing import TypeGuard
 
 from ssdsl.lang import nodes
 from ssdsl.lang.suggest import counted, joined
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.parts import BadCount
+from ssdsl.plan.errors.select import NothingSelected
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted, items_of, places_of, required
 from ssdsl.plan.eval.balance import arguments, balance, count_of
 from ssdsl.plan.eval.select import by_path
-from ssdsl.plan.values import Selection, Value, is_text, is_whole
+from ssdsl.plan.values import Selection, Value, is_selection, is_text, is_whole
 from ssdsl.text.diagnostic import PlanError
 
 
 def cut(ctx: Context, e: nodes.Call, given: tuple[Value, ...], before: Value = None) -> tuple[Selection, ...]:
-    """The selections of the stages, none of them empty: as `balance` makes them, or each beginning at a module of
-    `before`.
+    """The selections of the stages: as `balance` makes them, or each beginning at a module of `before`; a stage is
+    empty if the next one begins at the same module.
 
-    Raises PlanError if `before` is no list of S - 1 paths in the order of the model.
+    Raises PlanError if `before` is no list of S - 1 paths or selections in the order of the model.
     """
     if before is None:
         return balance(ctx, e, given)
     operators, wanted = arguments(ctx, e, given, "cut")
     stages = count_of(wanted)
     at = next(a.value for a in e.arguments if isinstance(a, nodes.Keyed))
-    paths = items_of(ctx, before, is_text, at, Wanted.PATHS, least=0)
-    if len(paths) != stages - 1:
-        raise PlanError(BadCuts(at.span, paths, stages))
+    begins = items_of(ctx, before, _is_begin, at, Wanted.PATHS, least=0)
+    if len(begins) != stages - 1:
+        raise PlanError(BadCuts(at.span, len(begins), stages))
     placed = ctx.model.only_compute(operators)
     order = [op.name for op in ctx.model.ordered(placed)]
     ctx.budget.spend(e, 1 + len(order) // 64)
     position = {name: k for k, name in enumerate(order)}
     starts = [0]
-    for path, place in zip(paths, places_of(at, len(paths)), strict=True):
-        found = by_path(ctx, Selection(placed), path, place).operators
+    for begin, place in zip(begins, places_of(at, len(begins)), strict=True):
+        found = begin.operators & placed if isinstance(begin, Selection) else _at_path(ctx, placed, begin, place)
+        if not found:
+            raise PlanError(NothingSelected(place.span))
         starts.append(min(position[name] for name in found))
-        if starts[-1] <= starts[-2]:
-            raise PlanError(BadCuts(place.span, paths, stages, path))
+        if starts[-1] < starts[-2]:
+            first, last = (ctx.model.operators[order[start]].module for start in starts[-2:])
+            raise PlanError(BadCuts(place.span, len(begins), stages, last, first))
     return tuple(Selection(frozenset(order[a:b])) for a, b in pairwise([*starts, len(order)]))
 
 
-class BadCuts(Traced):
-    """`cut(OPS, S, before = PATHS)` needs the first module of each stage but the first.
+def _is_begin(value: Value) -> TypeGuard[str | Selection]:
+    return is_text(value) or is_selection(value)
 
-    These are S - 1 modules in the order of the model.
+
+def _at_path(ctx: Context, placed: frozenset[str], path: str, at: nodes.Expr) -> frozenset[str]:
+    return by_path(ctx, Selection(placed), path, at).operators
+
+
+class BadCuts(Traced):
+    """`cut(OPS, S, before = MODULES)` needs the first module of each stage but the first, by its path or selected.
+
+    These are S - 1 modules in the order of the model; a module that is named twice leaves an empty stage.
 
     `ssdsl search` writes these lists, which fit one number of stages. `cut(OPS, S)` alone balances any number.
     """
 
     code = "E0284"
     title = "{reason}"
-    paths: tuple[str, ...]
+    begins: int
     stages: int
-    empty: str = ""  # the path that would leave the stage in front of it empty
+    later: str = ""  # the module at which a stage would begin in front of the one before, at `earlier`
+    earlier: str = ""
 
     @property
     def reason(self) -> str:
-        if not self.empty:
-            return f"{self.stages} stages are cut at {counted(self.stages - 1, 'place')}, not {len(self.paths)}"
-        return f"no operators are left for the stage in front of `{self.empty}`"
+        if not self.later:
+            return f"{self.stages} stages are cut at {counted(self.stages - 1, 'place')}, not {self.begins}"
+        return f"`{self.later}` does not come after `{self.earlier}`, where the stage before begins"
 
     @property
     def change(self) -> str:

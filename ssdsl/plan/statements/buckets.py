@@ -22,7 +22,7 @@ def bucket(ctx: Context, s: nodes.BucketStatement) -> None:
         raise PlanError(NoSuchBucket(s.megabytes.span, megabytes, MOST))
     mark_weights(
         ctx.facts.buckets,
-        WeightsMark(weights_of(ctx, at, value), megabytes, s.span),
+        WeightsMark(weights_of(ctx, at, value, "bucket"), megabytes, s.span),
         lambda weight, known: BucketedTwice(s.megabytes.span, weight, known.value, megabytes, first=known.span),
     )
 

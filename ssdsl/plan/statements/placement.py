@@ -101,7 +101,7 @@ class Flaw(Enum):
         "list slices of one mesh that differ in one coordinate, which grows in equal steps",
     )
     NO_DIVISION = (
-        "no axes in place of `{name}` have the boundaries of both",
+        "no axes have the boundaries of {name}",
         "choose axes whose sizes divide each other, the outermost first",
     )
     NAMED_AS = (
@@ -182,7 +182,9 @@ def _place(ctx: Context, named: frozenset[str], placement: Placement, copies: tu
     twice = [(ctx.model.graph.operators[n], place) for n, place in placed if place != placement]
     if twice:
         op, known = twice[0]
-        raise PlanError(AssignedTwice(placement.span, op.module, known, len(twice), first=known.span))
+        raise PlanError(
+            AssignedTwice(placement.span, ctx.facts.of(op.name).module(op), known, len(twice), first=known.span)
+        )
 
 
 class AssignedTwice(Conflict):

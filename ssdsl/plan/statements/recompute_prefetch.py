@@ -13,7 +13,7 @@ from ssdsl.plan.eval.units import repeated_units
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import AHEAD, WEIGHTS_AHEAD, Mark, State, WeightsMark
 from ssdsl.plan.statements.shard import mark_weights, weights_of, without_state
-from ssdsl.plan.values import GathersOf, Selection, StateOf, Value
+from ssdsl.plan.values import GathersOf, Selection, StateOf, Value, item
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
@@ -61,7 +61,7 @@ def _units(ctx: Context, s: nodes.RecomputeStatement, value: Value) -> Sequence[
     """The checkpoints that a value stands for."""
     if isinstance(value, tuple) and value:
         placed = zip(value, places_of(s.operators, len(value)), strict=True)
-        return [whole_operators(ctx, item, place, "recompute") for item, place in placed]
+        return [whole_operators(ctx, item(one), place, "recompute") for one, place in placed]
     operators = whole_operators(ctx, value, s.operators, "recompute")
     if isinstance(value, Selection) and value.units:
         return _by_layer(ctx.model, value.units)
@@ -130,7 +130,7 @@ def _is_known(ctx: Context, s: nodes.RecomputeStatement, unit: Unit) -> bool:
     known = inside | around
     operators = ((op, mark) for op in ctx.model.ordered(unit) for other, mark in known.items() if op.name in other)
     op, mark = next(operators)
-    raise PlanError(RecomputedTwice(s.span, op.module, first=mark.span))
+    raise PlanError(RecomputedTwice(s.span, ctx.facts.of(op.name).module(op), first=mark.span))
 
 
 def _meeting(ctx: Context, unit: Unit) -> tuple[dict[Unit, Mark], dict[Unit, Mark]]:
@@ -183,7 +183,9 @@ def prefetch(ctx: Context, s: nodes.PrefetchStatement) -> None:
     for op in operators:
         known = ctx.facts.of(op.name).ahead
         if known is not None and known.value != ahead:
-            raise PlanError(PrefetchedTwice(s.ahead.span, op.module, known.value, ahead, first=known.span))
+            raise PlanError(
+                PrefetchedTwice(s.ahead.span, ctx.facts.of(op.name).module(op), known.value, ahead, first=known.span)
+            )
     _mark(ctx, (op.name for op in operators if ctx.facts.of(op.name).ahead is None), ahead=Mark(ahead, s.span))
 
 
@@ -194,7 +196,7 @@ def _prefetch_weights(ctx: Context, s: nodes.PrefetchStatement, value: StateOf, 
         raise PlanError(OnlyWeights(s.operators.span, value.state, without_state(s.operators, value)))
     mark_weights(
         ctx.facts.prefetched,
-        WeightsMark(weights_of(ctx, s.operators, value), ahead, s.span),
+        WeightsMark(weights_of(ctx, s.operators, value, "prefetch"), ahead, s.span),
         lambda weight, known: PrefetchedTwice(s.ahead.span, weight, known.value, ahead, first=known.span),
     )
 

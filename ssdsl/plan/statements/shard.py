@@ -8,8 +8,8 @@ from ssdsl.lang.formatter.spell import POST, spell
 from ssdsl.lang.suggest import listed, suggest
 from ssdsl.model.graph import Origin
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.select import NothingSelected
 from ssdsl.plan.errors.traced import Conflict, Traced
+from ssdsl.plan.eval.select import require_some
 from ssdsl.plan.plan import State, StateShard, WeightsMark
 from ssdsl.plan.values import StateOf, Value
 from ssdsl.text.diagnostic import PlanError
@@ -25,7 +25,9 @@ def shard(ctx: Context, s: nodes.SplitStatement, value: StateOf) -> None:
         raise PlanError(OnlyByRow(s.dim.span, value.state, s.dim.text))
     for cut in s.cuts:
         _check_axis(ctx, cut)
-    weights = weights_of(ctx, s.operators, value)
+    weights = weights_of(ctx, s.operators, value, "split")
+    if not weights:
+        return
     new = StateShard(value.state, weights, tuple(cut.name.text for cut in s.cuts), s.span, is_whole)
     for old in ctx.facts.shards:
         is_other = (old.axes, old.whole) != (new.axes, new.whole)
@@ -34,16 +36,16 @@ def shard(ctx: Context, s: nodes.SplitStatement, value: StateOf) -> None:
     ctx.facts.shards.append(new)
 
 
-def weights_of(ctx: Context, at: nodes.Expr, value: StateOf) -> frozenset[str]:
-    """The weights that the operators read; `at` is the expression. Raises PlanError if there are none."""
+def weights_of(ctx: Context, at: nodes.Expr, value: StateOf, statement: str) -> frozenset[str]:
+    """The weights that the operators read; `at` is the expression. Raises PlanError if there are none, except of an
+    item of a list."""
     weights = frozenset(
         operand.value
         for op in ctx.model.ordered(value.operators)
         for operand in op.inputs
         if ctx.model.graph.values[operand.value].origin is Origin.WEIGHT
     )
-    if not weights:
-        raise PlanError(NothingSelected(at.span))
+    require_some(ctx, weights, value.of_items, at, statement)
     return weights
 
 
@@ -55,7 +57,8 @@ def mark_weights(
     for other in known:
         if other.value != new.value and (both := other.weights & new.weights):
             raise PlanError(contradiction(min(both), other))
-    known.append(new)
+    if new.weights:
+        known.append(new)
 
 
 def without_state(at: nodes.Expr, value: Value) -> str:

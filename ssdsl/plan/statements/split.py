@@ -61,6 +61,8 @@ def split(ctx: Context, s: nodes.SplitStatement) -> None:
             return
         part = value.fixed if isinstance(value, Selection) else ()  # each may be cut in its own way
         operators = whole_operators(ctx, value, s.operators, "split", what=part)
+        if not operators:
+            return
         for cutting in _cuttings(ctx, s, operators):
             having = [one for one in cutting if find_dims(ctx, ctx.model.varying(one[0]), s.dim.text).places]
             if len(having) > 1:  # some may have nothing to compute along the dimension

@@ -169,7 +169,7 @@ def repeated_view(program: Program) -> View:
             for axis, n in function.submesh.axes:
                 if axis not in split:
                     found[f"{function.submesh.mesh.name}.{axis}", n].append(operators[op.operator])
-    rows = tuple(_repeated(axis, n, alike, total) for (axis, n), alike in found.items() if alike)
+    rows = tuple(_repeated(program.plan, axis, n, alike, total) for (axis, n), alike in found.items() if alike)
     note = "each of these operators is computed by every device along the axis" if rows else "no work is repeated"
     return View("repeated work", columns, rows, (note,))
 
@@ -186,9 +186,15 @@ def repeated_warnings(program: Program) -> tuple[Diagnostic, ...]:
     return tuple(found)
 
 
-def _repeated(axis: str, count: int, alike: list[Operator], total: int) -> tuple[str | int | float, ...]:
+def _repeated(plan: Plan, axis: str, count: int, alike: list[Operator], total: int) -> tuple[str | int | float, ...]:
     most = max(alike, key=lambda o: o.flops)
-    return axis, count, len(alike), sum(o.flops for o in alike) / total, f"{most.module} {most.kind}"
+    return (
+        axis,
+        count,
+        len(alike),
+        sum(o.flops for o in alike) / total,
+        f"{plan.of(most.name).module(most)} {most.kind}",
+    )
 
 
 def whole_view(program: Program) -> View:
@@ -204,29 +210,31 @@ def whole_view(program: Program) -> View:
     )
     operators = program.graph.by_name
     total = max(1, sum(o.flops for o in operators.values()))
-    found: dict[tuple[str, str, str, int], list[Operator]] = {}
+    found: dict[tuple[str, str, str, str, int], list[Operator]] = {}
     for function in program.functions:
         axes = dict(function.submesh.axes)
         for op in function.operators():
             split = names_along(op.splits)
             operator = operators[op.operator]
-            for index in program.plan.of(op.operator).whole:
+            record = program.plan.of(op.operator)
+            for index in record.whole:
                 if index.name not in split:
                     dim = starred(operator.dims[index.dim].name)
                     key = (
                         f"{starred_module(operator.module)} {operator.kind}",
+                        record.selected,
                         dim,
                         index.name,
                         axes.get(index.name, 1),
                     )
                     found.setdefault(key, []).append(operator)
     rows = tuple(
-        (_name(alike), len(alike), dim, index, devices, sum(o.flops for o in alike) / total)
-        for (_, dim, index, devices), alike in found.items()
+        (_name(alike, parts), len(alike), dim, index, devices, sum(o.flops for o in alike) / total)
+        for (_, parts, dim, index, devices), alike in found.items()
     )
     note = "every device computes all of it; on 1 device: once for all parts, when the last is there"
     return View("computed whole", columns, rows, (note,))
 
 
-def _name(alike: list[Operator]) -> str:
-    return f"{merged(o.module for o in alike)} {alike[0].kind}"
+def _name(alike: list[Operator], parts: str) -> str:
+    return f"{merged(o.module for o in alike)}{parts} {alike[0].kind}"

@@ -107,7 +107,8 @@ class Labelled:
     def __post_init__(self) -> None:
         self.facts = ProgramIndex(self.program)
         operators = self.program.graph.operators
-        self.producers = {o.value: f"{op.module} {op.kind}" for op in operators for o in op.outputs}
+        plan = self.program.plan
+        self.producers = {o.value: f"{plan.of(op.name).module(op)} {op.kind}" for op in operators for o in op.outputs}
 
     def producer(self, value: str) -> str:
         """The module and kind of the operator that computes a value, or the value's own name."""

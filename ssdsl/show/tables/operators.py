@@ -28,7 +28,8 @@ def operators_view(plan: Plan, every: bool = False) -> View:
     computing = [o for o in plan.graph.operators if o.stage is Stage.COMPUTE]
     for operator in (o for o in computing if every or not o.row.regroups):
         path = operator.module if every else starred_module(operator.module)
-        key = (operator.name if every else operator.kind, path, *_columns(plan, operator))
+        of_parts = plan.of(operator.name).selected
+        key = (operator.name if every else operator.kind, of_parts, path, *_columns(plan, operator))
         groups.setdefault(key, []).append(operator)
     rows = tuple(_row(key, found) for key, found in groups.items())
     return View(f"operators of {plan.graph.name}", COLUMNS, rows, tuple(_notes(plan, every)))
@@ -44,7 +45,8 @@ def _notes(plan: Plan, every: bool) -> Iterator[str]:
 
 
 def _row(key: tuple[str, ...], found: list[Operator]) -> tuple[str | int, ...]:
-    return f"{merged(o.module for o in found)} {key[0]}", len(found), *key[2:]
+    kind, of_parts, _, *columns = key
+    return f"{merged(o.module for o in found)}{of_parts} {kind}", len(found), *columns
 
 
 def _columns(plan: Plan, operator: Operator) -> Iterator[str]:

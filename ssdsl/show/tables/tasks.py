@@ -39,7 +39,7 @@ def tasks_json(program: Program) -> dict[str, Any]:
 def functions_view(program: Program) -> View:
     """The functions: maximal runs of operators that nothing in the plan separates. `recomputed` counts their recomputed
     sections."""
-    paths = {o.name: f"{o.module} {o.kind}" for o in program.graph.operators}
+    paths = {o.name: f"{program.plan.of(o.name).module(o)} {o.kind}" for o in program.graph.operators}
     rows = []
     for f in program.functions:
         operators = [op.operator for op in f.operators()]
