@@ -56,6 +56,7 @@ order model["layers.0"].fwd[half = 0] -> model["layers.0"].fwd[half = 1] -> mode
 """
 PLANS = {
     "form_functions": STAGES,
+    "home_matrices": ZERO_1.replace("by row", "by matrix"),
     "place_params": ZERO,
     "form_sections": RECOMPUTED,
     "compiled_runs": DATA,
