@@ -116,10 +116,15 @@ class _Signature(Record):
 
 
 class _Addends(Record):
-    """A `Carried` with its operands by position."""
+    """A `Carried` with its operands by position, and each axis of its coordinate by itself."""
 
-    coordinate: Coordinate
+    coordinates: tuple[Coordinate, ...]
     operands: tuple[bool, ...]
+
+
+def _each(coordinate: Coordinate) -> tuple[Coordinate, ...]:
+    """Each axis by itself, or the index in time."""
+    return tuple(map(Axis, coordinate.names)) if isinstance(coordinate, Axis) else (coordinate,)
 
 
 def part_of(
@@ -144,7 +149,7 @@ def part_of(
     bare = tuple(
         _cut(operator, s, sizes)
         if isinstance(s, Split)
-        else _Addends(s.coordinate, tuple(o.value in s.operands for o in operator.inputs))
+        else _Addends(_each(s.coordinate), tuple(o.value in s.operands for o in operator.inputs))
         for s in splits
     )
     return _part(signature, bare)
@@ -170,7 +175,7 @@ class _Cut(Record):
     @property
     def coordinates(self) -> tuple[Coordinate, ...]:
         """Each axis by itself, or the index in time."""
-        return tuple(map(Axis, self.coordinate.names)) if isinstance(self.coordinate, Axis) else (self.coordinate,)
+        return _each(self.coordinate)
 
 
 def _cut(operator: Operator, split: Split, sizes: Mapping[str, int]) -> _Cut:
@@ -203,7 +208,7 @@ def _check_together(operator: Operator, split: Split) -> None:
 
 @lru_cache(maxsize=65536)
 def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> OperatorPart:
-    coordinates = [c for s in splits for c in (s.coordinates if isinstance(s, _Cut) else (s.coordinate,))]
+    coordinates = [c for s in splits for c in s.coordinates]
     if len(set(coordinates)) != len(coordinates):
         raise Wrong(Rule.TWO_SPLITS, "one split for each coordinate", ", ".join(c.name for c in coordinates))
     cuts = [s for s in splits if not isinstance(s, _Addends)]
@@ -220,14 +225,14 @@ def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> Operato
                     owed.append(coordinate)  # each part returns the gradient of its own use: they add up
         for s in addends:
             if s.operands[at]:
-                local = local.owing(s.coordinate)
+                local = local.owing(*s.coordinates)
             else:
-                owed.append(s.coordinate)
+                owed += s.coordinates
         reads.append(local)
         returned.append(frozenset(owed))
     results = []
     for axes, is_read in zip(signature.outputs, signature.read, strict=True):
-        local = Local(partial=frozenset(s.coordinate for s in addends))
+        local = Local(partial=frozenset(c for s in addends for c in s.coordinates))
         for cut in cuts:
             if digits := [(c, d) for c, d in _digits(signature, cut, axes) if d is not None]:
                 for coordinate, digit in digits:
