@@ -39,6 +39,7 @@ class UnevenWithOthers(Diagnostic):
     is_outer: bool  # whether `other` cuts the parts of `index`
     permuted: bool  # parts of one size, in another order
     apart: bool = False  # parts have chunks that do not touch
+    run: int = 0  # the positions in a row that both would have to cut
     obstacle: str = ""  # the operator that does not allow unequal parts beside equal ones
 
     @property
@@ -47,6 +48,8 @@ class UnevenWithOthers(Diagnostic):
 
     @property
     def parts(self) -> str:
+        if self.run:
+            return f"parts that do not divide runs of {self.run} positions"
         kinds = {
             "parts that read windows": self.windows,
             "permuted parts": self.permuted,
@@ -57,6 +60,8 @@ class UnevenWithOthers(Diagnostic):
     @property
     def change(self) -> str:
         alone = f"cut `{self.dim}` by it alone"
+        if self.run:
+            return f"give `{self.index}` a number of parts that divides {self.run}, or {alone}"
         if self.permuted and self.is_outer and not self.windows:
             return f"put `{self.other}` in front of `{self.index}`: `into {self.other} ..., {self.index} parts ...`"
         if self.in_time:

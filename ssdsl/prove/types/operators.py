@@ -54,7 +54,7 @@ COMBINING = {  # by the kind of operator, or by its full name
     **_parts("argmax argmin", "start"),
     **{f"aten::{kind}.dim": Combining(f"{kind}_parts", ("start",)) for kind in ("max", "min")},
     **{f"aten::{kind}": Combining(f"a{kind}_parts") for kind in ("max", "min")},
-    **dict.fromkeys(ATTENTION, Combining("attention_keys", ("regions",))),
+    **dict.fromkeys(ATTENTION, Combining("attention_keys", ("regions", "queries"))),
     **_parts("cumsum cumprod logcumsumexp", "part"),
     **_parts("topk", "start", "part"),
     "ssdsl::linear_scan": Combining("linear_scan_parts", ("part",)),
@@ -66,7 +66,7 @@ COMBINING = {  # by the kind of operator, or by its full name
 OURS = ("aten::", "ssdsl::")  # operators whose rules stand here; users' rows have those of others
 
 # if keys are cut like their queries
-TOGETHER_WITH = dict.fromkeys(ATTENTION, Combining("attention_ring", ("regions",)))
+TOGETHER_WITH = dict.fromkeys(ATTENTION, Combining("attention_ring", ("regions", "queries")))
 
 
 def combining(operator: Operator, *, together: bool = False) -> Combining | None:
@@ -147,7 +147,7 @@ def part_of(
         tuple(o.value in read for o in operator.outputs),
     )
     bare = tuple(
-        _cut(operator, s, sizes)
+        _cut(operator, s, splits, sizes)
         if isinstance(s, Split)
         else _Addends(_each(s.coordinate), tuple(o.value in s.operands for o in operator.inputs))
         for s in splits
@@ -178,7 +178,7 @@ class _Cut(Record):
         return _each(self.coordinate)
 
 
-def _cut(operator: Operator, split: Split, sizes: Mapping[str, int]) -> _Cut:
+def _cut(operator: Operator, split: Split, splits: tuple[OpSplit, ...], sizes: Mapping[str, int]) -> _Cut:
     if split.digit.at is not None and split.digit.stride != 1:
         raise Wrong(Rule.NEST, "parts of the whole dimension", split)
     digit = LocalDigit(0, split.digit.stride, split.digit.parts, split.digit.at)
@@ -191,7 +191,7 @@ def _cut(operator: Operator, split: Split, sizes: Mapping[str, int]) -> _Cut:
         also = split.also, digit
     names = split.coordinate.names if isinstance(split.coordinate, Axis) else ()
     counts = tuple(sizes[name] for name in names)
-    return _Cut(split.coordinate, split.dim, digit, windows_of(operator, split), also, counts)
+    return _Cut(split.coordinate, split.dim, digit, windows_of(operator, split, splits), also, counts)
 
 
 def _check_together(operator: Operator, split: Split) -> None:
