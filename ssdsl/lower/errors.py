@@ -22,7 +22,8 @@ class UnevenWithOthers(Diagnostic):
     same for the whole dimension. Sizes are not allowed where a part must be a contiguous run, as in a loss along its
     classes. A dimension that convolutions read by windows, such as the height of an image, may be cut by several axes
     of the mesh, or by one index in time alone: its parts run one after another, and read those of its neighbours. In
-    causal attention a part of the queries reads all keys before it, so another index cannot cut the keys. Write parts
+    causal attention a slice in time of the queries reads all keys before it, so another index cannot cut the keys; axes
+    of the mesh can, in equal parts, of which those that cut keys alone cut the runs that the others leave. Write parts
     of one size in another order after the index that cuts equal parts: `into m = 4, way parts [[1], [0]]`.
     """
 

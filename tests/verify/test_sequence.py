@@ -128,6 +128,7 @@ SEVERAL_AXES = [  # that cut queries, keys, or both
     (GPT, IN_HALVES),
     (GPT, STARTRAIL),
     (GPT, WIDTHS),
+    (WINDOWS, STARTRAIL),
     ("sequences.py:causal", RING_OF_BOTH),  # of 13 positions
     ("llama:tiny,layers=1,seq=16", RINGS_MERGED),
     ("bert:tiny,layers=1", RINGS_MERGED),

@@ -32,7 +32,7 @@ def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Sub
     splits = []
     for index in sorted(indices, key=lambda i: _is_within(i, indices)):
         together = [i for i in indices if i.dim == index.dim]
-        if _are_joined(operator, together, submesh):
+        if _are_joined(operator, together, indices, submesh):
             splits += [_joined(operator, together, submesh)] if index is together[0] else []
             continue
         digit = index.digit
@@ -52,15 +52,16 @@ def _is_within(index: Index, indices: Sequence[Index]) -> bool:
     return index.also is None and any(i.also == index.dim for i in indices)
 
 
-def _are_joined(operator: Operator, indices: Sequence[Index], submesh: Submesh) -> bool:
-    """Whether the indices of one dimension are one coordinate: all are axes of the mesh, and their parts need regions,
-    because operators read windows of them or they differ in size."""
+def _are_joined(operator: Operator, indices: Sequence[Index], every: Sequence[Index], submesh: Submesh) -> bool:
+    """Whether the indices of one dimension, of `every` index of an operator, are one coordinate: all are axes of the
+    mesh, and their parts need regions, because they read windows or differ in size."""
     if len(indices) < 2 or not all(isinstance(coordinate_of(i, submesh), Axis) for i in indices):
         return False
     if any(i.inner or i.outside > 1 or not i.digit.are_single for i in indices) or len({i.also for i in indices}) > 1:
         return False
     dim = indices[0].dim
-    windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == dim]
+    read = (d for n, d in enumerate(operator.dims) if not any(n in i.dims for i in every))  # not keys that are cut
+    windows = [d.window.shape for d in read if d.window is not None and d.window.of == dim]
     divides = operator.dims[dim].size % math.prod(i.digit.parts for i in indices) == 0
     is_even = divides and all(i.digit.at is None for i in indices)
     return not is_even or not all(isinstance(window, Band) and window.is_prefix for window in windows)
