@@ -4,7 +4,6 @@ They follow from the instructions alone: a recomputed section communicates again
 that is gathered again; a weight's gradient belongs to the second half of a split backward.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import assert_never
@@ -16,7 +15,6 @@ from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Prologue, Sec
 from ssdsl.ir.param import CompletionStep, FlatParam, Param, SumTiedGrads
 from ssdsl.ir.program import FlatAction, GatherParam, ScatterGrads, StartReduce, WaitReduce
 from ssdsl.ir.uses import InstrPlace
-from ssdsl.ir.value import names_of
 from ssdsl.lower.operators.operand_types import local_dims
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.model.memory.saved import collectives
@@ -151,10 +149,13 @@ def _of_kernel(facts: ProgramIndex, op: OpPart, phase: Phase, *, forward: bool) 
     if kernel is None:
         return
     reader = Reader(operator, facts.program.graph, local_dims(operator, op.splits))
-    parts = math.prod(s.digit.parts for s in op.splits if not {*op.kernel.axes}.isdisjoint(names_of(s.coordinate)))
+    rings = [(kernel, op.kernel.around)]
+    if op.kernel.merging and operator.row.kernel is not None:
+        rings.append((operator.row.kernel, op.kernel.merging))
     for back, runs in ((False, forward), (True, phase.of_inputs and op.learns)):
-        for c in collectives(reader, kernel, parts, back=back) if runs else ():
-            yield SizedCollective(c.kind, op.kernel.axes, c.size_bytes, (op, None) if c.overlaps else None)
+        for own, axes in rings if runs else ():
+            for c in collectives(reader, own, op.parts_along(axes), back=back):
+                yield SizedCollective(c.kind, axes, c.size_bytes, (op, None) if c.overlaps else None)
 
 
 # -- flat parameters ---------------------------------------------------------------------------------------------------

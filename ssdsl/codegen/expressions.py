@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ssdsl.ir.comm import AllReduce, AllToAll, Exchange, KeepFirst, Narrow, Step, cuts_of, joined_cuts
-from ssdsl.ir.function import Conversion, Offset, OpPart, WindowPart
+from ssdsl.ir.function import Conversion, Offset, OpPart, PartRuns, Region, WindowPart
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.value import Axis, Coordinate, Size, Time
 from ssdsl.model.graph import Operator, Order, Ref
@@ -181,12 +181,28 @@ def _kernel(
         "start": _sum(kernel.offsets, group) or 0,
         "part": _sum(kernel.before, group),
         "places": f"[{', '.join(f'({_sum(p.offsets, group) or 0}, {p.size})' for p in kernel.places)}]",
-        "regions": None if kernel.region is None else kernel.region.runs,
+        "regions": None if kernel.region is None else _regions(op, kernel.region, group),
         "size": kernel.size,
         "count": kernel.count,
-        "group": group(kernel.axes) if kernel.axes else None,
+        "group": group(kernel.around) if kernel.axes else None,
+        "merging": group(kernel.merging) if kernel.merging else None,
+        "queries": None if kernel.queries is None else _queries(kernel.queries, group),
     }
     return _filled(given.call, named | {word: str(told[word]) for word in told if given.tells(word)}, calls)
+
+
+def _regions(op: OpPart, region: Region, group: GroupName) -> str:
+    """The positions of the parts of a kernel's process group. Each ring whose results are merged has its own."""
+    if not op.kernel.merging:
+        return str(region.runs)
+    count = op.parts_along(op.kernel.around)
+    rings = tuple(region.runs[n : n + count] for n in range(0, len(region.runs), count))
+    return f"{rings}[{group(op.kernel.merging)}.index]"
+
+
+def _queries(queries: PartRuns, group: GroupName) -> str:
+    """The positions of a part's queries: `(((0, 8),), ((8, 16),))[g.index]`."""
+    return f"{queries.runs}[{place_text(queries.coordinate, group)}]"
 
 
 def _window(part: WindowPart, group: GroupName, inside: str, rows: int) -> str:

@@ -4,6 +4,7 @@ A function runs on every device of its submesh, once for each coordinate of its 
 of sections; the instructions of a section belong to one layer and are recomputed in backward together, or not at all.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cache, cached_property
@@ -11,7 +12,7 @@ from functools import cache, cached_property
 from ssdsl.ir.comm import AllGather, AllReduce, Exchange, Narrow, Step
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.uses import InstrPlace, Uses
-from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var, names_of
+from ssdsl.ir.value import Axis, Coordinate, Name, TimeIndex, Var, names_of
 from ssdsl.model.graph import Order
 from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.plan.plan import Phase, Plan
@@ -108,11 +109,18 @@ class Region(Record):
     """The positions that each part has on a tensor's axis number `axis`, which is made of dimensions of the sizes `of`.
 
     `runs` are positions on the whole axis, also if it has several dimensions. The parts are in the order of the devices
-    along the kernel's axes, as its process group numbers them.
+    along the kernel's axes, as its process group numbers them; those that a kernel is `merging` come first.
     """
 
     axis: int
     of: tuple[int, ...]
+    runs: Regions
+
+
+class PartRuns(Record):
+    """The positions that the part at each coordinate has."""
+
+    coordinate: Axis
     runs: Regions
 
 
@@ -125,6 +133,10 @@ class Kernel(Record):
     `windows` are the axes along which it reads windows (`{parts}`); `region` has the positions of all parts on the
     split axis (`{regions}`), `size` is the length of that axis; `count` is the number of elements that all parts have
     along the combined dimensions.
+
+    Keys that go around a ring do so along all `axes` but those that it is `merging`: along these, each ring has other
+    keys for the same queries, and the results are merged (`{merging}`). `queries` are the positions of the queries, if
+    the axes of the ring do not say them (`{queries}`).
     """
 
     function: str = ""
@@ -136,6 +148,13 @@ class Kernel(Record):
     region: Region | None = None
     size: int | None = None
     count: int | None = None
+    merging: tuple[str, ...] = ()
+    queries: PartRuns | None = None
+
+    @property
+    def around(self) -> tuple[str, ...]:
+        """The axes of its process group: those along which keys go around, or all."""
+        return tuple(name for name in self.axes if name not in self.merging)
 
 
 CALL = Kernel()
@@ -160,6 +179,10 @@ class OpPart(Record):
     sides: tuple[Side, ...] | None = None
     saved: Saved = NOTHING_SAVED
     orders: tuple[Order, ...] = ()
+
+    def parts_along(self, axes: Sequence[str]) -> int:
+        """The number of parts along some axes together."""
+        return math.prod(s.digit.parts for s in self.splits if not {*axes}.isdisjoint(names_of(s.coordinate)))
 
     @property
     def learns(self) -> bool:

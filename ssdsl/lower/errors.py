@@ -43,7 +43,8 @@ class UnevenWithOthers(Diagnostic):
     same for the whole dimension. Sizes are not allowed where a part must be a contiguous run, as in a loss along its
     classes. A dimension that convolutions read by windows, such as the height of an image, may be cut by several axes
     of the mesh, or by one index in time alone: its parts run one after another, and read those of its neighbours. In
-    causal attention a part of the queries reads all keys before it, so another index cannot cut the keys. Write parts
+    causal attention a slice in time of the queries reads all keys before it, so another index cannot cut the keys; axes
+    of the mesh can, in equal parts, of which those that cut keys alone cut the runs that the others leave. Write parts
     of one size in another order after the index that cuts equal parts: `into m = 4, way parts [[1], [0]]`.
     """
 
@@ -60,6 +61,7 @@ class UnevenWithOthers(Diagnostic):
     is_outer: bool  # whether `other` cuts the parts of `index`
     permuted: bool  # parts of one size, in another order
     apart: bool = False  # parts have chunks that do not touch
+    run: int = 0  # the positions in a row that both would have to cut
     obstacle: str = ""  # the operator that does not allow unequal parts beside equal ones
 
     @property
@@ -68,6 +70,8 @@ class UnevenWithOthers(Diagnostic):
 
     @property
     def parts(self) -> str:
+        if self.run:
+            return f"parts that do not divide runs of {self.run} positions"
         kinds = {
             "parts that read windows": self.windows,
             "permuted parts": self.permuted,
@@ -78,6 +82,8 @@ class UnevenWithOthers(Diagnostic):
     @property
     def change(self) -> str:
         alone = f"cut `{self.dim}` by it alone"
+        if self.run:
+            return f"give `{self.index}` a number of parts that divides {self.run}, or {alone}"
         if self.permuted and self.is_outer and not self.windows:
             return f"put `{self.other}` in front of `{self.index}`: `into {self.other} ..., {self.index} parts ...`"
         if self.in_time:

@@ -44,7 +44,6 @@ def _brought_back(plan: Plan, inner: Mesh) -> Plan:
     mapped = {AxisPlace(inner.name, axis): _of_inner(inner, axis, runs[axis], axes) for axis, _ in inner.axes}
     changed = divided | mapped
     _check_names(plan, inner, outer)
-    _check_unequal(plan, changed)
     new = replace(outer, axes=tuple(one for found in axes.values() for one in found.axes))
     fixed = dict(_fixed(inside, axes))
 
@@ -127,15 +126,6 @@ def _fixed(inside: InnerDevices, axes: dict[str, DividedAxis]) -> Iterator[tuple
         yield from ((name, at) for name, at in axes[axis].coordinates(start) if name not in own)
     for axis, at in fixed.items():
         yield from axes[axis].coordinates(at)
-
-
-def _check_unequal(plan: Plan, changed: Divided) -> None:
-    """Raises PlanError for parts of unequal sizes along an axis that becomes several."""
-    for record in plan.operators.values():
-        for index in (i for i in record.indices if i.digit.at is not None and record.place is not None):
-            found = changed.get(AxisPlace(record.home.mesh, index.name))
-            if found is not None and len(found.axes) > 1:
-                raise PlanError(BadMesh(index.span, Flaw.UNEQUAL, index.name))
 
 
 def _check_names(plan: Plan, inner: Mesh, outer: Mesh) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -37,6 +38,13 @@ def program(tmp_path: Path) -> list[str]:
     (tmp_path / "ran").mkdir()
     (tmp_path / "stoppable.sh").write_text(FILES["stoppable.sh"])
     return [str(tmp_path / "worker.py"), str(tmp_path / "ran"), SAID]
+
+
+def free_port() -> int:
+    """A port on which nothing listens."""
+    with socket.socket() as listening:
+        listening.bind(("localhost", 0))
+        return int(listening.getsockname()[1])
 
 
 def ran(tmp_path: Path) -> dict[str, str]:
@@ -253,7 +261,7 @@ def test_torchrun_reads_what_the_operator_sets(manifest: Any, program: list[str]
         "PET_NNODES": "2",
         "PET_NPROC_PER_NODE": manifest["spec"]["nprocPerNode"],
         "PET_MASTER_ADDR": "localhost",
-        "PET_MASTER_PORT": "29633",
+        "PET_MASTER_PORT": str(free_port()),
     }
     command = in_pod(manifest, program)
     pods = [

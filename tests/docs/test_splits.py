@@ -16,11 +16,12 @@ from rich.console import Console
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
-from ssdsl.compile import compile_plan
+from ssdsl.compile import compile_plan, compile_source
 from ssdsl.show.charts.gantt import gantt
 from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
+from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
 from tests.captured import graph_of
 from tests.docs.blocks import picture
@@ -41,6 +42,7 @@ WAYS = {
     "ring of 8, 4 devices for the heads": {"C": 8, "U": 4},
     "ring of 2, 16 devices for the heads": {"C": 2, "U": 16},
 }
+RINGS = ((1, 32, 1), (1, 8, 4), (2, 8, 2), (4, 2, 4), (8, 4, 1))
 TILES = (1, 8, 16, 32, 64)
 WORKERS, GROUPS, FLOAT = 32, (1, 2, 4, 8, 16, 32), 4
 GIB = 2**30
@@ -87,6 +89,29 @@ def test_page(compiled: Compile, reports: list[Report], golden: Callable[[Path, 
 def test_tokens(compiled: Compile, golden: Callable[[Path, str], None]) -> None:
     """A table of its own, as a long sequence takes a minute."""
     golden(PAGE, with_text(PAGE.read_text("utf-8"), "table: tokens", _tokens(compiled)))
+
+
+@pytest.mark.slow
+def test_rings(golden: Callable[[Path, str], None]) -> None:
+    """The same for rings of several axes, and what a device gathers, scatters and merges beside them."""
+    text = PAGE.read_text("utf-8")
+    plan = re.search(r"<!-- name: rings.ssp -->\n<!--[^\n]*\n```ssp\n(.*?)```\n", text, re.DOTALL)
+    assert plan
+    source, graph, cluster = Source("rings.ssp", plan[1]), graph_of(TOKENS, meta=True), load_cluster("h100x1024")
+    rows = ["| G x R x C | step ms | around rings GB | gathered and merged GB | peak GB |", "|---|---|---|---|---|"]
+    weights = 0.0  # the gradients of weights, which are all that a ring of all devices sums
+    for sizes in RINGS:
+        found = compile_source(source, graph, dict(zip("GRC", sizes, strict=True)), ROOT)
+        report = simulate(found.program, found.source, cluster)
+        (device,) = report.devices
+        around, others = (
+            sum(t.size_bytes for t in report.traffic if (t.kind == "exchange") is is_ring) / len(device.ranks) / 1e9
+            for is_ring in (True, False)
+        )
+        weights = weights or others
+        cells = f"{report.step_s * 1e3:.0f} | {around:.2f} | {others - weights:.2f} | {device.peak_bytes / 1e9:.1f}"
+        rows.append(f"| {' x '.join(map(str, sizes))} | {cells} |")
+    golden(PAGE, with_text(text, "table: rings", "".join(f"{row}\n" for row in rows)))
 
 
 @pytest.mark.slow

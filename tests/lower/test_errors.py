@@ -22,6 +22,7 @@ CASES = {  # by the plan: a code, and what tells it from others with that code
     "E0401": "chain",
     "E0401_apart": "chain",
     "E0401_permuted": "chain",
+    "E0401_slices": "sequences.py:causal",
     "E0401_windows": "signal",
     "E0408": "chain",
     "E0203_statistics": "chain_statistics_2",
@@ -76,6 +77,11 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "E0401": (in_text("m = [6, 2]", "m = 2"),),
     "E0401_apart": (in_text("a parts [[0, 3], [1, 2]]", "a"), in_text(", b\n", "\n")),
     "E0401_permuted": (in_text("way parts [[1], [0]], m = 2", "m = 2, way parts [[1], [0]]"),),
+    "E0401_slices": (
+        in_text("(cp = 2)", "(cp = 2, t = 3)"),
+        in_text("split model by seq.keys into cp = [7, 6]\n", ""),
+        in_text("seq.keys into cp = [7, 6]", "batch into cp"),
+    ),
     "E0401_windows": (
         in_text("a = 2)\nsplit model by width into a, t = 2", "a = 2, t = 2)\nsplit model by width into a, t"),
         in_text("into a, t = 2", "into a"),

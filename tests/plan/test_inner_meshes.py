@@ -31,6 +31,13 @@ def test_an_index_is_over_all_axes_in_place_of_its_own(plan) -> None:
     assert names == {("a", "b")}
 
 
+def test_an_index_of_chunks_stays_one(plan) -> None:
+    lines = "split model by batch into x = [1, 2, 2, 3]\nassign model to row"
+    found = plan(f"mesh gpus(a = 2, b = 2)\nmesh row(x = 4) on gpus\n{lines}")
+    indices = [i for record in found.operators.values() for i in record.indices]
+    assert {(i.name, i.inner) for i in indices} == {("a", ("b",))}
+
+
 @pytest.mark.parametrize(
     ("lines", "code"),
     [

@@ -145,6 +145,14 @@ def test_wrong_regions_of_several_axes_are_refuted(compiled: Callable[..., Progr
     assert [str(m) for m in found if not prove(m.program).failures] == []
 
 
+def test_wrong_rings_are_refuted(compiled: Callable[..., Program]) -> None:
+    program = compiled("rings", MODEL)
+    assert prove(program).failures == ()
+    found = [*mutants(program, ("kernel_changed",), most=20)]
+    assert len({m.where.split(": ")[-1] for m in found}) > 10
+    assert [str(m) for m in found if not prove(m.program).failures] == []
+
+
 @pytest.mark.parametrize(
     "kind", ["first_of_another_index", "reshard_dropped", "carried_operands", "split_dropped", "step_dropped"]
 )

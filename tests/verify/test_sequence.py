@@ -11,6 +11,7 @@ from ssdsl.plan.plan import Phase
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
+from tests.simulate.steps import step, traffic
 from tests.verify.conftest import ROOT, captured
 
 TRAINING = Training(2, optimizer="sgd", lr=0.1)
@@ -91,8 +92,48 @@ NESTINGS = (
 WINDOWS = "flex.py:in_a_window"
 TERAPIPE = (ROOT / "examples" / "terapipe.ssp").read_text()
 UNEQUAL = TERAPIPE.replace("into t = T", "into t = [40, 24]")
-GPT = "gpt:tiny,layers=2,hidden=32,vocab=64"
 KINDS = ("causal", "masked", "groups", "dropped", "open_", "local", "sections", "around", "biased", "eager")
+GPT = "gpt:tiny,layers=2,hidden=32,vocab=64"
+ON_FOUR = "mesh gpus(a = 2, b = 2)\nlet attention = model.scaled_dot_product_attention\n"
+ON_EIGHT = "mesh gpus(g = 2, r = 2, c = 2)\nlet attention = model.scaled_dot_product_attention\n"
+ALL = "assign model to gpus\n"
+RING_OF_BOTH = f"{ON_FOUR}split model by seq into a, b\nsplit attention by seq.keys into a, b\n{ALL}"
+RING_OF_GATHERED = RING_OF_BOTH.replace("keys into a, b", "keys into b")
+KEYS_OF_BOTH = f"{ON_FOUR}split model - attention by seq into a, b\nsplit attention by seq.keys into a, b\n{ALL}"
+KEYS_ELSEWHERE = f"""{ON_FOUR}
+split model - attention by seq into a, b
+split attention by seq into a
+split attention by seq.keys into b
+{ALL}"""
+IN_HALVES = KEYS_ELSEWHERE.replace("seq into a\n", "seq into a parts [[0, 3], [1, 2]]\n")
+RINGS_MERGED = f"{ON_FOUR}split model by seq into a\nsplit attention by seq.keys into a, b\n{ALL}"
+STARTRAIL = f"""{ON_EIGHT}
+split model - attention by seq into g, r, c
+split attention by seq into g, r
+split attention by seq.keys into r, c
+{ALL}"""
+WIDTHS = f"""{ON_FOUR}
+mesh ring(cp = 4) on gpus
+let first = model["h.0"]
+split first by seq into cp parts [[0, 7], [1, 6], [2, 5], [3, 4]]
+split first.scaled_dot_product_attention by seq.keys into cp parts [[0, 7], [1, 6], [2, 5], [3, 4]]
+split model - first by batch into b
+split model - first by seq into a
+assign first to ring
+assign model - first to gpus
+"""
+SEVERAL_AXES = [  # that cut queries, keys, or both
+    (GPT, RING_OF_BOTH),
+    (GPT, KEYS_OF_BOTH),
+    (GPT, IN_HALVES),
+    (GPT, STARTRAIL),
+    (GPT, WIDTHS),
+    (WINDOWS, STARTRAIL),
+    ("sequences.py:causal", RING_OF_BOTH),  # of 13 positions
+    ("llama:tiny,layers=1,seq=16", RINGS_MERGED),
+    ("bert:tiny,layers=1", RINGS_MERGED),
+    ("bert:tiny,layers=1", RING_OF_GATHERED),
+]
 THIN = CONTEXT.replace("cp = 3", "cp = 4").replace("[5, 4, 4]", "[2, 1, 5, 5]")  # windows reach over two neighbours
 CASES = [
     *((f"sequences.py:{kind}", text) for kind in KINDS for text in (CONTEXT, SLICES)),
@@ -102,6 +143,9 @@ CASES = [
         if kind not in ("dropped", "around", "eager")
         for text in (RING, KEYS)
     ),
+    *SEVERAL_AXES,
+    *((f"sequences.py:{kind}", RING_OF_BOTH) for kind in ("local", "groups")),
+    *((f"sequences.py:{kind}", KEYS_ELSEWHERE) for kind in ("causal", "local")),
     *((f"sequences.py:{kind}", ZIGZAG) for kind in ("causal", "dropped", "local", "around", "eager")),
     *((f"sequences.py:{kind}", THIN) for kind in ("local", "around")),
     *((f"sequences.py:{kind}", text) for kind in ("groups", "biased") for text in (RING_OF_ZIGZAG, KEYS_OF_ZIGZAG)),
@@ -132,6 +176,13 @@ def tried(model: str, text: str) -> Outcome:
 @pytest.mark.thinned(31)
 @pytest.mark.parametrize(("model", "text"), CASES)
 def test_numbers_are_those_of_one_device(model: str, text: str) -> None:
+    outcome = tried(model, text)
+    assert outcome.kind == "equal", outcome.text
+
+
+@pytest.mark.parametrize(("model", "text"), [SEVERAL_AXES[k] for k in (0, 3, 4)])
+def test_numbers_of_several_axes(model: str, text: str) -> None:
+    """Some of these each time."""
     outcome = tried(model, text)
     assert outcome.kind == "equal", outcome.text
 
@@ -197,6 +248,22 @@ def test_the_bytes_of_a_ring() -> None:
         assert count["bytes"] == TRAINING.steps * layers * 2 * (2 * others + 13 - runs[rank - 1]) * width * FLOAT
 
 
+@pytest.mark.parametrize(
+    ("text", "others", "block"),
+    [(RING_OF_BOTH, 3, 16), (RING_OF_GATHERED, 1, 32), (RINGS_MERGED, 1, 16), (STARTRAIL, 1, 16)],
+    ids=["of both", "gathered", "merged", "startrail"],
+)
+def test_the_bytes_of_rings_of_several_axes(text: str, others: int, block: int) -> None:
+    """Keys and values of the other devices of a ring, twice, and their gradients; the simulator counts the same."""
+    model, graph = captured(GPT)
+    found = compile_source(Source("plan.ssp", text), graph, {}, ROOT)
+    size = 8 * 32 * FLOAT  # batch x hidden
+    expected = 2 * 2 * 3 * others * block * size  # layers; keys and values; forward, backward, gradients
+    finished = run_in_process(program_of(found.program, model), TRAINING)
+    assert {c["exchange"]["bytes"] for c in finished.counts.values()} == {TRAINING.steps * expected}
+    assert traffic(step(found))["exchange"][1] == expected * len(finished.counts)
+
+
 def test_the_bytes_of_gathered_prefixes() -> None:
     """Of causal attention, the keys and values in front; backward, the gradients of those that come behind."""
     for rank, count in counts("sequences.py:causal", CONTEXT).items():
@@ -216,13 +283,14 @@ def test_the_bytes_of_windows() -> None:
     ("split", "code"),
     [
         ("seq.keys into cp = [30, 34]", "E0205"),  # unlike the queries
-        ("seq.keys into cp, x", "E0401"),  # again
+        ("seq into t = 2\nsplit model by seq.keys into x", "E0401"),  # slices in time
+        ("seq into y\nsplit model by seq.keys into y, x", "E0401"),  # y leaves runs of one position
         ("seq.keys into t = 13", "E0206"),  # of attention that drops
     ],
 )
 def test_what_keys_cannot_be(split: str, code: str) -> None:
     model = "sequences.py:dropped" if code == "E0206" else GPT
     cut = "split model by seq into cp\n" if code != "E0206" else ""
-    text = f"mesh gpus(cp = 2, x = 2)\n{cut}split model by {split}\nassign model to gpus\n"
+    text = f"mesh gpus(cp = 2, x = 2, y = 32)\n{cut}split model by {split}\nassign model to gpus\n"
     outcome = tried(model, text)
     assert (outcome.kind, outcome.sign) == ("refused", code), outcome.text

@@ -181,6 +181,9 @@ def _kernel(kernel: Kernel, kind: str) -> str:
     told += [f"from {_sum(place.offsets) or 0} of {place.size}" for place in kernel.places]
     if (region := kernel.region) is not None:
         told.append(f"axis {region.axis} of {'·'.join(map(str, region.of))} at {regions_text(region.runs)}")
+    if (queries := kernel.queries) is not None:
+        told.append(f"queries by {coordinate_text(queries.coordinate)} at {regions_text(queries.runs)}")
+    told += [f"merging {', '.join(kernel.merging)}"] if kernel.merging else []
     told += [f"of {kernel.size}"] if kernel.size is not None else []
     told += [f"{kernel.count} combined"] if kernel.count is not None else []
     inside = "; ".join(told)

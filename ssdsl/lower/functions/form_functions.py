@@ -124,7 +124,7 @@ def _reads_all(reader: Operator, splits: tuple[OpSplit, ...], operand: Operand, 
     """Whether each part of a reader along some indices reads the whole value, and not as the addend of a sum."""
     for split in (s for s in splits if s.coordinate in along):
         is_addend = isinstance(split, Carried) and operand.value in split.operands
-        if is_addend or isinstance(place_in(reader, split, operand), Shard):
+        if is_addend or isinstance(place_in(reader, split, splits, operand), Shard):
             return False
     return True
 
@@ -219,12 +219,12 @@ def is_same_part(before: Use, after: Use) -> bool:
     """Whether a part of the consumer reads only the producer's part at the same coordinates in time, or that one and
     the parts before it."""
     (source, splits, output), (operator, its, operand) = before, after
-    made = {s.coordinate: place_in(source, s, output) for s in splits if isinstance(s.coordinate, Time)}
+    made = {s.coordinate: place_in(source, s, splits, output) for s in splits if isinstance(s.coordinate, Time)}
     read = {s.coordinate: s for s in its if isinstance(s.coordinate, Time)}
     for coordinate in made.keys() & read.keys():
         split = read[coordinate]
         carries = isinstance(split, Carried) and operand.value in split.operands
-        part = place_in(operator, split, operand)
+        part = place_in(operator, split, its, operand)
         follows = waits_for_no_later(made[coordinate], part, operand_shape(operator, operand))
         if not follows or (not isinstance(part, Shard) and not carries):
             return False

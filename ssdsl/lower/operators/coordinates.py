@@ -23,13 +23,16 @@ def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Sub
     """The splits of an operator. Several indices on one dimension cut it one inside the other, the first outermost.
 
     For 16 rows and `dp = 2, m = 4` the digits are `row // 8 % 2` and `row // 2 % 4`. If the parts of several axes are
-    regions, they are one split of all these axes together; so are those of one index over several axes.
+    regions, they are one split of all these axes together; so are those of one index over several axes. Keys have the
+    digit of their queries along an index that cuts both, and inside of it those of indices that cut keys alone: queries
+    `into a, b` and keys `into b, c`, of 2 parts each, are cut by `row // 8 % 2, row // 4 % 2` and by `row // 4 % 2,
+    row // 2 % 2`.
     """
     left = {d: dim.size for d, dim in enumerate(operator.dims)}
     splits = []
-    for index in indices:
+    for index in sorted(indices, key=lambda i: _is_within(i, indices)):
         together = [i for i in indices if i.dim == index.dim]
-        if _are_joined(operator, together, submesh):
+        if _are_joined(operator, together, indices, submesh):
             splits += [_joined(operator, together, submesh)] if index is together[0] else []
             continue
         digit = index.digit
@@ -38,19 +41,27 @@ def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Sub
             digit = digit.scaled(left[index.dim])
             if index.inner:  # one digit on several axes has regions
                 digit = Digit(digit.parts, at=digit.regions(digit.period))
+        if index.also is not None and operator.dims[index.also].beside == index.dim:
+            left[index.also] = digit.stride  # keys are cut further inside the digits of their queries
         splits.append(Split(coordinate_of(index, submesh), index.dim, digit, index.also))
     return tuple(splits)
 
 
-def _are_joined(operator: Operator, indices: Sequence[Index], submesh: Submesh) -> bool:
-    """Whether the indices of one dimension are one coordinate: all are axes of the mesh, and their parts need regions,
-    because operators read windows of them or they differ in size."""
+def _is_within(index: Index, indices: Sequence[Index]) -> bool:
+    """Whether an index cuts keys alone that others cut together with the queries: it cuts inside of these."""
+    return index.also is None and any(i.also == index.dim for i in indices)
+
+
+def _are_joined(operator: Operator, indices: Sequence[Index], every: Sequence[Index], submesh: Submesh) -> bool:
+    """Whether the indices of one dimension, of `every` index of an operator, are one coordinate: all are axes of the
+    mesh, and their parts need regions, because they read windows or differ in size."""
     if len(indices) < 2 or not all(isinstance(coordinate_of(i, submesh), Axis) for i in indices):
         return False
-    if any(i.also is not None or i.inner or i.outside > 1 or not i.digit.are_single for i in indices):
+    if any(i.inner or i.outside > 1 or not i.digit.are_single for i in indices) or len({i.also for i in indices}) > 1:
         return False
     dim = indices[0].dim
-    windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == dim]
+    read = (d for n, d in enumerate(operator.dims) if not any(n in i.dims for i in every))  # not keys that are cut
+    windows = [d.window.shape for d in read if d.window is not None and d.window.of == dim]
     divides = operator.dims[dim].size % math.prod(i.digit.parts for i in indices) == 0
     is_even = divides and all(i.digit.at is None for i in indices)
     return not is_even or not all(isinstance(window, Band) and window.is_prefix for window in windows)
@@ -66,7 +77,7 @@ def _joined(operator: Operator, indices: Sequence[Index], submesh: Submesh) -> S
     parts = dict(zip(itertools.product(*(range(i.digit.parts) for i in indices)), nested(size, indices), strict=True))
     devices = (dict(zip(names, at, strict=True)) for at in itertools.product(*(range(counts[n]) for n in names)))
     at: Regions = tuple((parts[tuple(device[i.name] for i in indices)],) for device in devices)
-    return Split(Axis(names[0], tuple(names[1:])), dim, Digit(len(at), at=at))
+    return Split(Axis(names[0], tuple(names[1:])), dim, Digit(len(at), at=at), indices[0].also)
 
 
 def nested(size: int, indices: Sequence[Index]) -> list[Run]:

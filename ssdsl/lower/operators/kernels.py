@@ -4,7 +4,18 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 
-from ssdsl.ir.function import CALL, Kernel, Offset, OpSplit, PlaceOnAxis, Region, Split, WindowPart, names_along
+from ssdsl.ir.function import (
+    CALL,
+    Kernel,
+    Offset,
+    OpSplit,
+    PartRuns,
+    PlaceOnAxis,
+    Region,
+    Split,
+    WindowPart,
+    names_along,
+)
 from ssdsl.ir.value import Axis, Coordinate, names_of
 from ssdsl.lower.operators.operand_types import Axes, is_inner, windows_on
 from ssdsl.model.dims.window import around
@@ -36,6 +47,10 @@ def kernel_of(operator: Operator, splits: tuple[OpSplit, ...], axes: Axes) -> Ke
         return CALL
     merged = along(kernel.axes[-1])
     over_axes = tuple(name for s in merged if isinstance(s.coordinate, Axis) for name in s.coordinate.names)
+    ring = tuple(s for s in merged if s.also is not None)
+    # keys go around along the axes that cut the queries too; the results of what others cut are merged behind that
+    merging = names_along(s for s in merged if s not in ring) if ring else ()
+    in_rings = sorted(axes, key=lambda axis: axis[0] not in merging)
     whole = axes_of(operator, *kernel.axis)
     places = tuple(_place(operator, axis, over) for axis in whole) if kernel.is_placed else ()
     offsets = tuple(offset for place in places for offset in place.offsets)
@@ -45,11 +60,13 @@ def kernel_of(operator: Operator, splits: tuple[OpSplit, ...], axes: Axes) -> Ke
         offsets=offsets if kernel.tells("start") else (),
         before=_before(offsets) if kernel.tells("part") else (),
         places=places if kernel.tells("places") else (),
-        region=_region(operator, _split_operand(operator, kernel), over, axes) if kernel.tells("regions") else None,
+        region=_region(operator, _split_operand(operator, kernel), over, in_rings) if kernel.tells("regions") else None,
         size=_size(operator, (d for axis in whole for d in axis)) if kernel.tells("size") else None,
         count=_size(operator, (n for n, d in enumerate(operator.dims) if d.combined))
         if kernel.tells("count")
         else None,
+        merging=merging,
+        queries=_queries(operator, splits, over, axes) if kernel.tells("queries") else None,
     )
 
 
@@ -66,7 +83,7 @@ def _windows(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[Window
     """Yields a WindowPart for each axis along which a part reads windows."""
     for split in (s for s in splits if isinstance(s, Split) and not is_inner(operator, s)):
         results = split.digit.regions(operator.dims[split.dim].size)
-        for number, at in windows_on(operator, split):
+        for number, at in windows_on(operator, split, splits):
             needs, size = tuple(map(around, at)), operator.dims[number].size
             operand, axis = place_of(operator, number)
             yield WindowPart(split.coordinate, axis, results, needs, size, operand)
@@ -75,7 +92,7 @@ def _windows(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[Window
 def _inside(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[Offset]:
     """Yields the offsets of inner splits: those that cut the parts of a split whose parts read windows."""
     for split in (s for s in splits if isinstance(s, Split) and is_inner(operator, s)):
-        if any(windows_on(operator, split)):
+        if any(windows_on(operator, split, splits)):
             yield Offset(split.coordinate, split.digit)
 
 
@@ -111,8 +128,21 @@ def _before(offsets: tuple[Offset, ...]) -> tuple[Offset, ...]:
     return tuple(Offset(o.coordinate, replace(o.digit, stride=o.digit.stride // least)) for o in offsets)
 
 
-def _region(operator: Operator, operand: Operand, splits: tuple[Split, ...], axes: Axes) -> Region:
-    """The positions that each part has along the split axis of an operand, in the order of the devices."""
+def _queries(operator: Operator, splits: tuple[OpSplit, ...], over: tuple[Split, ...], axes: Axes) -> PartRuns | None:
+    """The positions of the queries on each device, if those of the keys, which the splits `over` cut, do not say them;
+    None also where the kernel needs no positions, as each query sees all keys."""
+    windows = [d.window for d in (operator.dims[n] for s in over for n in s.dims) if d.window is not None]
+    own = tuple(s for s in splits if isinstance(s, Split) and any(s.dim == window.of for window in windows))
+    if not own or all(s.also is not None for s in (*own, *over)):
+        return None
+    operand = next(o for o in operator.inputs if o.carries(own[0].dim))
+    first, *inner = (name for name, _ in axes if name in names_along(own))
+    return PartRuns(Axis(first, tuple(inner)), _region(operator, operand, own, axes).runs)
+
+
+def _region(operator: Operator, operand: Operand, splits: tuple[Split, ...], axes: Iterable[tuple[str, int]]) -> Region:
+    """The positions that each part has along the split axis of an operand, in the order of the devices on these
+    axes."""
     number, axis = next((n, a) for n, a in enumerate(operand.axes) if not {*splits[0].dims}.isdisjoint(a))
     cutting = names_along(splits)
     counts = {name: n for name, n in axes if name in cutting}

@@ -15,7 +15,7 @@ sums reads one addend of each operand that is carried, and leaves one addend.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ssdsl.ir.function import Carried, OpSplit, Split
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, placement, regions_of
@@ -57,7 +57,7 @@ def operand_types(
     gradient: dict[str, Placement] = {}
     for split in splits:
         value_partial, gradient_partial = _partial(operator, split, operand, is_output=is_output)
-        for name, place in places_in(operator, split, operand, axes):
+        for name, place in places_in(operator, split, splits, operand, axes):
             here[name] = place or (PARTIAL if value_partial else REPLICATE)
             gradient[name] = place or (PARTIAL if gradient_partial else REPLICATE)
     time = [s.coordinate.name for s in splits if isinstance(s.coordinate, Time)]
@@ -86,10 +86,13 @@ def _partial(operator: Operator, split: OpSplit, operand: Operand, *, is_output:
             return False, not is_whole
 
 
-def places_in(operator: Operator, split: OpSplit, operand: Operand, axes: Axes) -> Iterator[tuple[str, Shard | None]]:
+def places_in(
+    operator: Operator, split: OpSplit, splits: tuple[OpSplit, ...], operand: Operand, axes: Axes
+) -> Iterator[tuple[str, Shard | None]]:
     """Yields each axis of a split, or its index in time, with the digit of an operand along it, if it has one: several
     axes may have one digit together, or each its own."""
-    place, names, found = place_in(operator, split, operand), names_of(split.coordinate), tuple[Placement | None, ...]()
+    names, found = names_of(split.coordinate), tuple[Placement | None, ...]()
+    place = place_in(operator, split, splits, operand)
     if len(names) > 1 and isinstance(place, Shard):
         counts, size = dict(axes), operand_shape(operator, operand).factors[place.factor]
         at = regions_of(place, size, place.digit.parts)
@@ -100,8 +103,9 @@ def places_in(operator: Operator, split: OpSplit, operand: Operand, axes: Axes) 
         yield name, own if isinstance(own, Shard) else None
 
 
-def place_in(operator: Operator, split: OpSplit, operand: Operand) -> Placement | None:
-    """The placement of an operand along a split: a digit of its dimension, or the region that the part's results need.
+def place_in(operator: Operator, split: OpSplit, splits: tuple[OpSplit, ...], operand: Operand) -> Placement | None:
+    """The placement of an operand along one of the operator's splits: a digit of its dimension, or the region that the
+    part's results need.
 
     Replicate if that region is everything, None if the operand does not have the dimension. In GPT-2's fused weight
     [hidden 128, qkv 3 · heads 4 · head_dim 32], heads are factor 2:
@@ -112,7 +116,8 @@ def place_in(operator: Operator, split: OpSplit, operand: Operand) -> Placement 
     >>> weight, dims = Operand("w", ((0,), (1, 2, 3))), tuple(Dim("", n, k) for k, n in enumerate((128, 3, 4, 32)))
     >>> row = ROWS["aten::mm"]
     >>> linear = Operator("mm", "mm", "aten::mm", "", "", Stage.COMPUTE, (), (), (weight,), (), dims, row)
-    >>> place_in(linear, Split(Axis("tp"), 2, Digit(2, 2)), weight)
+    >>> split = Split(Axis("tp"), 2, Digit(2, 2))
+    >>> place_in(linear, split, (split,), weight)
     Shard(factor=2, digit=Digit(parts=2, stride=2, at=None))
     """
     if isinstance(split, Carried):
@@ -122,21 +127,27 @@ def place_in(operator: Operator, split: OpSplit, operand: Operand) -> Placement 
         factor, size = dims.index(dim), operator.dims[dim].size
         digit = split.in_dim([d.size for d in operator.dims], dim)
         return Shard(factor, digit) if digit.at is None else placement(factor, digit_of(digit.at, size))
-    for dim, at in windows_on(operator, split):
+    for dim, at in windows_on(operator, split, splits):
         if dim in dims:
             return placement(dims.index(dim), digit_of(at, operator.dims[dim].size))
     return None
 
 
-def windows_on(operator: Operator, split: Split) -> Iterator[tuple[int, Regions]]:
-    """Yields the dimensions that are windowed on a split one, each with the region that every part needs. A part inside
-    the parts of another split needs all that the outer part has."""
+def windows_on(operator: Operator, split: Split, splits: tuple[OpSplit, ...]) -> Iterator[tuple[int, Regions]]:
+    """Yields the dimensions that are windowed on a split one, each with the region that every part needs; but for those
+    that some of the operator's `splits` cut (keys): these lie as they are cut. A part inside the parts of another split
+    needs all that the outer part has."""
     results = operator.dims[split.dim].size
     for number, dim in enumerate(operator.dims):
-        if dim.window is not None and dim.window.of == split.dim and number != split.also:
+        if dim.window is not None and dim.window.of == split.dim and not is_cut(number, splits):
             at = (((0, results),),) * split.digit.parts if is_inner(operator, split) else split.digit.regions(results)
             window = in_time(dim.window.shape) if isinstance(split.coordinate, Time) else dim.window.shape
             yield number, tuple(needed(window, runs) for runs in at)
+
+
+def is_cut(dim: int, splits: Iterable[OpSplit]) -> bool:
+    """Whether some of an operator's splits cut a dimension."""
+    return any(isinstance(split, Split) and dim in split.dims for split in splits)
 
 
 def is_inner(operator: Operator, split: Split) -> bool:
@@ -188,7 +199,7 @@ def local_dims(operator: Operator, splits: tuple[OpSplit, ...]) -> list[int]:
     """The local sizes of an operator's dimensions in a part: rounded up, and the mean of unequal parts."""
     sizes = [d.size for d in operator.dims]
     for split in (s for s in splits if isinstance(s, Split)):
-        for number, at in windows_on(operator, split) if not is_inner(operator, split) else ():
+        for number, at in windows_on(operator, split, splits) if not is_inner(operator, split) else ():
             sizes[number] = -(-sum(lengths_of(at)) // split.digit.parts)
         for dim in split.dims:
             sizes[dim] = -(-sizes[dim] // split.digit.parts)

@@ -192,8 +192,8 @@ class _Walk:
     ) -> Iterator[str]:
         """Yields the indices in time whose parts an operand needs all at once."""
         for split in (s for s in made.splits if isinstance(s.coordinate, Time)):
-            part, here = place_in(made.operator, split, made.operand), splits.get(split.coordinate)
-            read = None if here is None else place_in(operator, here, operand)
+            part, here = place_in(made.operator, split, made.splits, made.operand), splits.get(split.coordinate)
+            read = None if here is None else place_in(operator, here, tuple(splits.values()), operand)
             if part is not None and not waits_for_no_later(part, read, operand_shape(operator, operand)):
                 yield split.coordinate.name
 

@@ -12,12 +12,12 @@ positions: `tp parts [[0, 3], [1, 2]]` is refused for it (E0408).
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 
 from ssdsl.ir.function import OpSplit, Split
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.value import Axis, Time, names_of
+from ssdsl.ir.value import Axis, Coordinate, Time, names_of
 from ssdsl.lower.errors import CombinedInTime, PartsApart, UnevenWithOthers
 from ssdsl.lower.operators.coordinates import operator_splits
 from ssdsl.lower.operators.operand_types import operand_shape, operand_types
@@ -133,8 +133,9 @@ def _problems(
         others = [i.name for i in same if i.name != index.name]
         windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == index.dim]
         is_of_keys = any(operator.dims[d].beside is not None for d in index.dims)
-        reads_windows = is_of_keys or any(not isinstance(w, Band) for w in windows)
         is_in_time, together = isinstance(along[index.name], Time), names_of(along[index.name])
+        in_times = [i.name for i in same if isinstance(along[i.name], Time)]
+        reads_windows = bool(is_of_keys and in_times) or any(not isinstance(w, Band) for w in windows)
         joined = dim.cls in windowed and len(same) > 1 and all(i.name in together for i in same)
         why = _needs_runs(operator, index, is_in_time=is_in_time)
         if joined and not why and not _in_order(operator, splits):
@@ -149,16 +150,21 @@ def _problems(
         if others and not joined and (index.digit.sizes is not None or (reads_windows and not is_told_of)):
             is_outer, permuted = same[-1].name != index.name, _is_permuted(index)
             apart = not index.digit.are_single
-            times = (i.name for i in same if isinstance(along[i.name], Time))
-            in_time = next(times, "") if reads_windows and not is_of_keys else ""
+            in_time = next(iter(in_times), "") if reads_windows else ""
             uneven = UnevenWithOthers(
                 index.span, dim.name, index.name, others[0], path, reads_windows, in_time, is_outer, permuted, apart
             )
             yield uneven, index.name
-        elif (cut := _cut_in_front(operator, index, indices)) is not None:
-            keys, other = cut
+        elif others and not joined and (run := _undivided(operator, index, same, splits)):
             uneven = UnevenWithOthers(
-                index.span, keys, index.name, other, path, True, "", is_outer=False, permuted=False
+                index.span, dim.name, index.name, others[0], path, False, "", is_outer=False, permuted=False, run=run
+            )
+            yield uneven, index.name
+        elif (cut := _cut_in_front(operator, index, indices, along)) is not None:
+            keys, other = cut
+            in_time = index.name if is_in_time else other
+            uneven = UnevenWithOthers(
+                index.span, keys, index.name, other, path, True, in_time, is_outer=False, permuted=False
             )
             yield uneven, index.name
         elif is_in_time and any(operator.dims[d].combined for d in index.dims):
@@ -186,14 +192,28 @@ def _is_permuted(index: Index) -> bool:
     return index.digit.at is not None and index.digit.are_single and not index.digit.is_unequal
 
 
-def _cut_in_front(operator: Operator, index: Index, indices: tuple[Index, ...]) -> tuple[str, str] | None:
-    """Another index that cuts a dimension on which the index's own one is windowed (keys, in causal attention), by
-    name; None if there is none."""
+def _undivided(operator: Operator, index: Index, same: list[Index], splits: tuple[Split, ...]) -> int:
+    """The positions in a run that the index would have to cut, but cannot: where it cuts inside of others, or others
+    cut the keys of its queries, all parts are of one size. 0 if it can."""
+    if all(operator.dims[d].beside is None for i in same for d in i.dims):
+        return 0
+    (own,) = (s for s in splits if index.name in names_of(s.coordinate))
+    outside = [s.digit for s in splits[: splits.index(own)] if not {*s.dims}.isdisjoint(own.dims)]
+    run = min((digit.stride for digit in outside), default=operator.dims[index.dim].size)
+    return run if run % index.digit.parts and all(digit.at is None for digit in outside) else 0
+
+
+def _cut_in_front(
+    operator: Operator, index: Index, indices: tuple[Index, ...], along: Mapping[str, Coordinate]
+) -> tuple[str, str] | None:
+    """Another index that cuts a dimension on which the index's own one is windowed (keys, in causal attention), if one
+    of both is in time; None if there is none."""
     for number, dim in enumerate(operator.dims):
         if dim.window is None or dim.window.of != index.dim or number == index.also:
             continue
-        if other := next((i.name for i in indices if i.name != index.name and number in i.dims), None):
-            return dim.name, other
+        for other in (i.name for i in indices if i.name != index.name and number in i.dims):
+            if any(isinstance(along[name], Time) for name in (index.name, other)):
+                return dim.name, other
     return None
 
 

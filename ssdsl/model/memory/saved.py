@@ -95,5 +95,5 @@ def collectives(reader: Reader, kernel: PartKernel, parts: int, *, back: bool) -
     free = [d for axis in first.axes for d in axis if not operator.dims[d].combined and not operator.dims[d].fixed]
     itemsize = graph.values[first.value].itemsize
     for c in given(operator, parts) if callable(given) else given:
-        each = math.prod(reader.sizes[d] for d in free if d not in c.lacks)
+        each = math.prod(reader.sizes[d] for d in (*free, *c.has) if d not in c.lacks)
         yield LocalCollective(c.kind, c.numbers * each * max(itemsize, c.width), c.overlaps)

@@ -44,8 +44,9 @@ class Collective(Record):
 
     `numbers`: the elements that it sends for each element of the dimensions of the kernel's first tensor that are
     neither fixed nor combined: 2, if [tokens, vocabulary] logits send a sum and a target for each token. What is sent
-    `lacks` some of these dimensions: a key has no `heads_per_group`. An element has the bytes of that tensor's, but at
-    least `width`: 4, if a kernel adds up bfloat16 numbers in float32. `overlaps`: the kernel computes meanwhile.
+    `lacks` some of these dimensions and `has` others: a key has no `heads_per_group`, and lies along the keys, not the
+    queries. An element has the bytes of that tensor's, but at least `width`: 4, if a kernel adds up bfloat16 numbers in
+    float32. `overlaps`: the kernel computes meanwhile.
     """
 
     numbers: int
@@ -53,6 +54,7 @@ class Collective(Record):
     width: int = 1
     overlaps: bool = False
     lacks: tuple[int, ...] = ()
+    has: tuple[int, ...] = ()
 
 
 Collectives = tuple[Collective, ...] | Callable[[Operator, int], tuple[Collective, ...]]  # for a number of parts
@@ -69,7 +71,9 @@ class PartKernel(Record):
     - `{size}` the length of the whole axis, `{places}` a list of (start, size) for axes that may be cut at once,
     - `{regions}` the runs (start, end) of the axis that each part has,
     - `{count}` the number of elements of all parts along the combined dimensions,
-    - `{group}` the process group of the parts, which may be of unequal sizes.
+    - `{group}` the process group of the parts, which may be of unequal sizes,
+    - `{queries}` the runs of this part's queries, where the parts of the keys do not say them, and `{merging}` the
+      process group over which the results of several rings are merged.
 
     A result may carry the axis: it is then the part's own. `merged` names a second axis in the same way, if the group's
     parts are those of it: for example of points that are reduced into positions along `axis`. Either may be cut, or
@@ -92,7 +96,8 @@ class PartKernel(Record):
         return (self.axis,) if self.merged is None else (self.axis, self.merged)
 
     def tells(self, word: str) -> bool:
-        """Whether the call has this word in braces: start, part, size, places, regions, count or group."""
+        """Whether the call has this word in braces: start, part, size, places, regions, count, group, queries or
+        merging."""
         return f"{{{word}}}" in self.call
 
     @property

@@ -28,7 +28,7 @@ def sizes_left(facts: Facts, op: Operator, at: int, before: str = "") -> list[in
     cut into 3 and 2 leaves 128."""
     sizes = [op.dims[at].size]
     for index in takewhile(lambda i: i.name != before, facts.of(op.name).indices):
-        if index.dim == at:
+        if at in index.dims:
             equal = (n for size in sizes for n in (-(-size // index.digit.parts), size // index.digit.parts))
             sizes = list(dict.fromkeys(index.digit.sizes or equal))
     return sizes

@@ -108,10 +108,6 @@ class Flaw(Enum):
         "the index `{name}` has the name of an axis of the outer mesh",
         "choose another name: on the inner mesh its parts run one after another",
     )
-    UNEQUAL = (
-        "parts of unequal sizes along `{name}`, which is several axes of the outer mesh",
-        "cut into equal parts, or declare the axis as one of the outer mesh",
-    )
     MESH_TWICE = "there is already a mesh `{name}`", "name them apart"
     IN_A_LOOP = (
         "each turn declares a mesh `{name}`",

@@ -348,7 +348,7 @@ def _may_be_unequal(ctx: Context, op: Operator, at: int, parts: SplitParts) -> b
     """Whether parts may be unequal: operators read windows of the dimension; and no other index cuts it, or all that do
     are axes of meshes and this statement lists no chunks."""
     others = (i for i in ctx.facts.of(op.name).indices if i.name != parts.cut.name.text)
-    cuts = [i.name for i in others if i.dim == at and i.digit.parts > 1]
+    cuts = [i.name for i in others if at in i.dims and i.digit.parts > 1]
     axes = {axis for _, axis, _ in ctx.facts.axes()}
     is_alone = not cuts or (parts.chunks is None and axes.issuperset((*cuts, parts.cut.name.text)))
     return op.dims[at].cls in ctx.model.graph.windowed and is_alone

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable
 from functools import lru_cache
 
-from ssdsl.ir.function import Kernel, Offset, OpPart, Region, Split, WindowPart, names_along
+from ssdsl.ir.function import Kernel, Offset, OpPart, PartRuns, Region, Split, WindowPart, names_along
 from ssdsl.ir.value import Axis
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.reader import argument, axes_of, parameters
@@ -13,8 +13,8 @@ from ssdsl.plan.regions import Digit
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.types.local import Axes, Regions, Runs
 from ssdsl.prove.types.operators import OURS, Combining, combining
-from ssdsl.prove.types.windows import is_inside, part_function, parts_of, place_of
-from ssdsl.record import Record, field_names
+from ssdsl.prove.types.windows import is_inside, part_function, parts_of, place_of, windowed_on
+from ssdsl.record import Record, field_names, replace
 
 
 class Adding(Record):
@@ -54,6 +54,8 @@ class Told(Record):
     region: Region | None = None
     size: int | None = None
     count: int | None = None
+    merging: frozenset[str] = frozenset()
+    queries: PartRuns | None = None
 
     def __str__(self) -> str:
         words = [self.function or "its own call", f"over {{{', '.join(sorted(self.axes))}}}"]
@@ -73,7 +75,7 @@ def check_kernel(operator: Operator, op: OpPart, axes: Axes) -> None:
     windows = _windows(operator, splits)
     wanted = _reading_windows(operator, splits, windows) if windows else _wanted(operator, splits, axes)
     told = op.kernel
-    given = (told.axes, told.offsets, told.before, told.windows, *(place.offsets for place in told.places))
+    given = (told.axes, told.offsets, told.before, told.windows, told.merging, *(p.offsets for p in told.places))
     found = Told(
         told.function,
         frozenset(told.axes),
@@ -84,6 +86,8 @@ def check_kernel(operator: Operator, op: OpPart, axes: Axes) -> None:
         told.region,
         told.size,
         told.count,
+        frozenset(told.merging),
+        told.queries,
     )
     if found != wanted or any(len(set(items)) != len(items) for items in given):
         raise Wrong(Rule.KERNEL, str(wanted), str(found))
@@ -99,13 +103,11 @@ def _reading_windows(operator: Operator, splits: list[Split], windows: frozenset
 def _windows(operator: Operator, splits: list[Split]) -> frozenset[WindowPart]:
     """A WindowPart for each axis along which a part reads windows."""
     found = set()
-    for number, dim in enumerate(operator.dims):
-        for split in splits:
-            is_read = dim.window is not None and dim.window.of == split.dim and number != split.also
-            if is_read and not is_inside(operator, split):
-                operand, axis = place_of(operator, number)
-                results, needs = zip(*parts_of(operator, split, number), strict=True)
-                found.add(WindowPart(split.coordinate, axis, results, needs, dim.size, operand))
+    for split in (s for s in splits if not is_inside(operator, s)):
+        for number in windowed_on(operator, split, splits):
+            operand, axis = place_of(operator, number)
+            results, needs = zip(*parts_of(operator, split, number), strict=True)
+            found.add(WindowPart(split.coordinate, axis, results, needs, operator.dims[number].size, operand))
     return frozenset(found)
 
 
@@ -128,7 +130,8 @@ def _wanted(operator: Operator, splits: list[Split], axes: Axes) -> Told:
             return _combining(operator, found, into, combined, axes)
         operand = next(o for o in operator.inputs if any(o.carries(d) for d in dims))
         along = tuple(axis for axis in operand.axes if not dims.isdisjoint(axis))
-        return _combining(operator, found, Along(operand, along), combined, axes)
+        told = _combining(operator, found, Along(operand, along), combined, axes)
+        return _with_queries(operator, told, splits, axes) if found is not None and "queries" in found.told else told
     if combined:
         return _combining(operator, *_of_users(operator), combined, axes)
     for target in (operator.target, operator.target.partition(".")[0]):
@@ -185,10 +188,13 @@ def _of_users(operator: Operator) -> tuple[Combining | None, Along]:
 def _combining(operator: Operator, found: Combining | None, along: Along, splits: list[Split], axes: Axes) -> Told:
     """The kernel that combines parts, with the arguments that it takes."""
     own = [s for s in splits if not along.apart or any(not {*s.dims}.isdisjoint(a) for a in along.axes)]
+    around = [s for s in splits if s.also is not None]
+    merging = names_along(s for s in splits if s.also is None) if around else ()
     merged = [s for s in splits if s not in own] if along.apart else splits
     over = frozenset(name for s in merged if isinstance(s.coordinate, Axis) for name in s.coordinate.names)
     if found is None:
         return Told("a kernel that does not exist", over)
+    in_rings = (*(a for a in axes if a[0] in merging), *(a for a in axes if a[0] not in merging))
     is_placed = own and ("start" in found.told or "part" in found.told)
     axis = next((a for s in own[:1] for a in along.operand.axes if not {*s.dims}.isdisjoint(a)), ())
     offsets = _offsets(operator, axis, own) if is_placed else []
@@ -198,10 +204,25 @@ def _combining(operator: Operator, found: Combining | None, along: Along, splits
         offsets=frozenset(offsets if "start" in found.told else ()),
         before=frozenset(_before(own, offsets) if "part" in found.told else ()),
         places=_places(operator, along.axes, own) if "places" in found.told else (),
-        region=_region(operator, along.operand, own, axes) if "regions" in found.told else None,
+        region=_region(operator, along.operand, own, in_rings) if "regions" in found.told else None,
         size=math.prod(operator.dims[d].size for a in along.axes for d in a) if "size" in found.told else None,
         count=math.prod(d.size for d in operator.dims if d.combined) if "count" in found.told else None,
+        merging=frozenset(merging),
     )
+
+
+def _with_queries(operator: Operator, told: Told, splits: list[Split], axes: Axes) -> Told:
+    """A kernel of attention, with the positions of its queries. It needs them if a query does not see all keys, unless
+    it has all queries, or those at the positions of the keys that it has itself."""
+    query, key = operator.inputs[:2]
+    own = [s for s in splits if not {*s.dims}.isdisjoint(query.axes[-2])]
+    if all(operator.dims[d].window is None for d in key.axes[-2]) or not own:
+        return told
+    names = tuple(name for name, _ in axes if name in names_along(own))
+    runs = _region(operator, query, own, axes).runs
+    if told.axes == {*names} and told.region is not None and told.region.runs == runs:
+        return told
+    return replace(told, queries=PartRuns(Axis(names[0], names[1:]), runs))
 
 
 def _offsets(operator: Operator, axis: tuple[int, ...], splits: list[Split]) -> list[Offset]:

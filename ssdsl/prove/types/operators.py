@@ -54,7 +54,7 @@ COMBINING = {  # by the kind of operator, or by its full name
     **_parts("argmax argmin", "start"),
     **{f"aten::{kind}.dim": Combining(f"{kind}_parts", ("start",)) for kind in ("max", "min")},
     **{f"aten::{kind}": Combining(f"a{kind}_parts") for kind in ("max", "min")},
-    **dict.fromkeys(ATTENTION, Combining("attention_keys", ("regions",))),
+    **dict.fromkeys(ATTENTION, Combining("attention_keys", ("regions", "queries"))),
     **_parts("cumsum cumprod logcumsumexp", "part"),
     **_parts("topk", "start", "part"),
     "ssdsl::linear_scan": Combining("linear_scan_parts", ("part",)),
@@ -66,7 +66,7 @@ COMBINING = {  # by the kind of operator, or by its full name
 OURS = ("aten::", "ssdsl::")  # operators whose rules stand here; users' rows have those of others
 
 # if keys are cut like their queries
-TOGETHER_WITH = dict.fromkeys(ATTENTION, Combining("attention_ring", ("regions",)))
+TOGETHER_WITH = dict.fromkeys(ATTENTION, Combining("attention_ring", ("regions", "queries")))
 
 
 def combining(operator: Operator, *, together: bool = False) -> Combining | None:
@@ -116,10 +116,15 @@ class _Signature(Record):
 
 
 class _Addends(Record):
-    """A `Carried` with its operands by position."""
+    """A `Carried` with its operands by position, and each axis of its coordinate by itself."""
 
-    coordinate: Coordinate
+    coordinates: tuple[Coordinate, ...]
     operands: tuple[bool, ...]
+
+
+def _each(coordinate: Coordinate) -> tuple[Coordinate, ...]:
+    """Each axis by itself, or the index in time."""
+    return tuple(map(Axis, coordinate.names)) if isinstance(coordinate, Axis) else (coordinate,)
 
 
 def part_of(
@@ -142,9 +147,9 @@ def part_of(
         tuple(o.value in read for o in operator.outputs),
     )
     bare = tuple(
-        _cut(operator, s, sizes)
+        _cut(operator, s, splits, sizes)
         if isinstance(s, Split)
-        else _Addends(s.coordinate, tuple(o.value in s.operands for o in operator.inputs))
+        else _Addends(_each(s.coordinate), tuple(o.value in s.operands for o in operator.inputs))
         for s in splits
     )
     return _part(signature, bare)
@@ -170,10 +175,10 @@ class _Cut(Record):
     @property
     def coordinates(self) -> tuple[Coordinate, ...]:
         """Each axis by itself, or the index in time."""
-        return tuple(map(Axis, self.coordinate.names)) if isinstance(self.coordinate, Axis) else (self.coordinate,)
+        return _each(self.coordinate)
 
 
-def _cut(operator: Operator, split: Split, sizes: Mapping[str, int]) -> _Cut:
+def _cut(operator: Operator, split: Split, splits: tuple[OpSplit, ...], sizes: Mapping[str, int]) -> _Cut:
     if split.digit.at is not None and split.digit.stride != 1:
         raise Wrong(Rule.NEST, "parts of the whole dimension", split)
     digit = LocalDigit(0, split.digit.stride, split.digit.parts, split.digit.at)
@@ -186,7 +191,7 @@ def _cut(operator: Operator, split: Split, sizes: Mapping[str, int]) -> _Cut:
         also = split.also, digit
     names = split.coordinate.names if isinstance(split.coordinate, Axis) else ()
     counts = tuple(sizes[name] for name in names)
-    return _Cut(split.coordinate, split.dim, digit, windows_of(operator, split), also, counts)
+    return _Cut(split.coordinate, split.dim, digit, windows_of(operator, split, splits), also, counts)
 
 
 def _check_together(operator: Operator, split: Split) -> None:
@@ -203,7 +208,7 @@ def _check_together(operator: Operator, split: Split) -> None:
 
 @lru_cache(maxsize=65536)
 def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> OperatorPart:
-    coordinates = [c for s in splits for c in (s.coordinates if isinstance(s, _Cut) else (s.coordinate,))]
+    coordinates = [c for s in splits for c in s.coordinates]
     if len(set(coordinates)) != len(coordinates):
         raise Wrong(Rule.TWO_SPLITS, "one split for each coordinate", ", ".join(c.name for c in coordinates))
     cuts = [s for s in splits if not isinstance(s, _Addends)]
@@ -220,14 +225,14 @@ def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> Operato
                     owed.append(coordinate)  # each part returns the gradient of its own use: they add up
         for s in addends:
             if s.operands[at]:
-                local = local.owing(s.coordinate)
+                local = local.owing(*s.coordinates)
             else:
-                owed.append(s.coordinate)
+                owed += s.coordinates
         reads.append(local)
         returned.append(frozenset(owed))
     results = []
     for axes, is_read in zip(signature.outputs, signature.read, strict=True):
-        local = Local(partial=frozenset(s.coordinate for s in addends))
+        local = Local(partial=frozenset(c for s in addends for c in s.coordinates))
         for cut in cuts:
             if digits := [(c, d) for c, d in _digits(signature, cut, axes) if d is not None]:
                 for coordinate, digit in digits:

@@ -6,12 +6,12 @@ The operators' rows say the same by formulas, which are not used here. Resamplin
 import itertools
 import math
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from ssdsl.ir.function import Split
+from ssdsl.ir.function import OpSplit, Split
 from ssdsl.ir.value import Axis, Time
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.reader import argument, given_arguments
@@ -60,13 +60,18 @@ def _kind_and_space(operator: Operator) -> tuple[str, int]:
     return operator.kind, 0
 
 
-def windows_of(operator: Operator, split: Split) -> tuple[tuple[int, Regions], ...]:
+def windows_of(operator: Operator, split: Split, splits: Sequence[OpSplit]) -> tuple[tuple[int, Regions], ...]:
     """The dimensions that are windowed on a split one, each with the run that every part needs."""
-    return tuple(
-        (number, _needs(operator, split, number))
-        for number, dim in enumerate(operator.dims)
-        if dim.window is not None and dim.window.of == split.dim and number != split.also
-    )
+    return tuple((number, _needs(operator, split, number)) for number in windowed_on(operator, split, splits))
+
+
+def windowed_on(operator: Operator, split: Split, splits: Sequence[OpSplit]) -> Iterator[int]:
+    """Yields the dimensions of which a part along a split reads windows: of keys that splits cut, a part has all that
+    these splits leave it, whatever its queries are."""
+    for number, dim in enumerate(operator.dims):
+        is_cut = any(number in other.dims for other in splits if isinstance(other, Split))
+        if dim.window is not None and dim.window.of == split.dim and not is_cut:
+            yield number
 
 
 def _needs(operator: Operator, split: Split, number: int) -> Regions:

@@ -311,18 +311,27 @@ def attention_keys(
     regions: Regions,
     group: Group,
     scale: float | None = None,
+    queries: Runs | None = None,
 ) -> torch.Tensor:
-    """Attention to all keys, with the keys split: each device of the group has those at `regions[group.index]`. The
-    gradient of the queries is this part's addend."""
-    ctx.part = Attending(((0, query.shape[-2]),), regions[group.index], is_causal, scale_of(query, scale))
-    output, log = so_far = nothing(query, value)
+    """Attention to all keys, with the keys split: each device of the group has those at `regions[group.index]`, and the
+    same `queries`, by default all. The gradient of the queries is this part's addend."""
+    rows = queries or ((0, query.shape[-2]),)
+    ctx.part = Attending(rows, regions[group.index], is_causal, scale_of(query, scale))
+    so_far = nothing(query, value)
     ctx.part.attend(query, (key, value), mask, so_far)
+    output, log = merged(so_far, group)
+    result = output.to(query.dtype)
+    ctx.save_for_backward(query, key, value, mask, result, log)
+    return result
+
+
+def merged(so_far: Tensors, group: Group) -> tuple[torch.Tensor, torch.Tensor]:
+    """The output and the logarithm of all keys, from those of the keys that each device of a group has."""
+    output, log = so_far
     highest = log.clone()
     group.all_reduce(highest, "max")
     weight = (log - highest.masked_fill(highest.isinf(), 0.0)).exp_()
     sums = torch.cat([output * weight, weight], -1)
     group.all_reduce(sums)
     output, total = sums[..., :-1] / sums[..., -1:].clamp_min(torch.finfo(sums.dtype).tiny), sums[..., -1:]
-    result = output.to(query.dtype)
-    ctx.save_for_backward(query, key, value, mask, result, highest + total.log())
-    return result
+    return output, highest + total.log()

@@ -7,6 +7,7 @@ own.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,16 +16,17 @@ from ..layout.cut import paired, take_runs
 from ..layout.regions import Regions, Runs, halves, length, local
 from ..ranks.transport import Works
 from ..ranks.world import Group
-from .attention import Attending, Tensors, nothing, scale_of
+from .attention import Attending, Tensors, merged, nothing, scale_of
 from .own_gradient import Gradients, with_gradient
 from .softmax_and_max import widened
 
 
 @dataclass(frozen=True)
 class _Ring:
-    """`regions`: the positions of each part, the same for queries and keys."""
+    """`regions`: the positions of each part's keys; `queries`: those of this part's queries."""
 
     regions: Regions
+    queries: Runs
     group: Group
     is_causal: bool
     scale: float
@@ -36,7 +38,16 @@ class _Ring:
 
     def part(self, keys: Runs) -> Attending:
         """The attention of this device's queries to some keys."""
-        return Attending(self.regions[self.group.index], keys, self.is_causal, self.scale)
+        return Attending(self.queries, keys, self.is_causal, self.scale)
+
+    @cached_property
+    def _columns(self) -> Runs:
+        """The positions of all keys that go around, which a mask has as columns."""
+        return tuple(sorted(run for runs in self.regions for run in runs))
+
+    def columns(self, keys: Runs) -> Runs:
+        """The columns of a mask that some keys have."""
+        return local(keys, self._columns)
 
     def keys(self, step: int, half: int) -> Runs:
         """The positions of the keys that are here after so many steps, for one half of a part (a short part may have
@@ -104,10 +115,11 @@ def _ring_gradients(ctx: Any, gradient: torch.Tensor) -> Gradients:
     d_mask = torch.zeros_like(mask) if mask is not None and ctx.needs_input_grad[3] else None
 
     def attend(keys: Runs, tensors: Tensors, d_keys: Tensors) -> None:
-        given, of_mask = _columns(mask, keys), _columns(d_mask, keys)
+        columns = ring.columns(keys)
+        given, of_mask = _columns(mask, columns), _columns(d_mask, columns)
         ring.part(keys).attend_back(query, tensors, given, (gradient, output, log), (d_query, *d_keys), of_mask)
         if of_mask is not None and d_mask is not None:
-            _put(d_mask, keys, of_mask)
+            _put(d_mask, columns, of_mask)
 
     for half in (0, 1):
         going: _Passing | None = None  # the gradients travel with their keys, and end at their own part
@@ -138,32 +150,38 @@ def attention_ring(
     regions: Regions,
     group: Group,
     scale: float | None = None,
+    queries: Runs | None = None,
+    merging: Group | None = None,
 ) -> torch.Tensor:
-    """Attention of the queries at `regions[group.index]`, while keys and values pass around the group in halves.
+    """Attention of the queries at `queries`, by default those of the own keys, while keys and values pass around the
+    group in halves.
 
     Besides its own chunk a device holds one half and the one that arrives, so two chunks at most. A mask has the rows
-    of these queries, and all columns."""
-    ctx.ring = ring = _Ring(regions, group, is_causal, scale_of(query, scale))
+    of these queries, and the columns of all keys that go around. The devices of `merging` have the same queries, and
+    rings with other keys: their results are merged, and the gradient of the queries is this ring's addend."""
+    rows = queries or (regions[group.index] if is_causal else ((0, query.shape[-2]),))
+    ctx.ring = ring = _Ring(regions, rows, group, is_causal, scale_of(query, scale))
     so_far = nothing(query, value)
     for half in (0, 1):
         for step, here in ring.around(half, (key, value)):
             keys = ring.keys(step, half) if step else regions[group.index]
-            ring.part(keys).attend(query, here, _columns(mask, keys), so_far)
+            ring.part(keys).attend(query, here, _columns(mask, ring.columns(keys)), so_far)
             del here
-    result = so_far[0].to(query.dtype)
-    ctx.save_for_backward(query, key, value, mask, result, so_far[1])
+    output, log = so_far if merging is None else merged(so_far, merging)
+    result = output.to(query.dtype)
+    ctx.save_for_backward(query, key, value, mask, result, log)
     return result
 
 
-def _columns(mask: torch.Tensor | None, keys: Runs) -> torch.Tensor | None:
-    """The columns of a mask for some keys."""
+def _columns(mask: torch.Tensor | None, columns: Runs) -> torch.Tensor | None:
+    """Some columns of a mask."""
     if mask is None or not mask.dim() or mask.shape[-1] == 1:
         return mask
-    return take_runs(mask, mask.dim() - 1, 1, keys)
+    return take_runs(mask, mask.dim() - 1, 1, columns)
 
 
-def _put(whole: torch.Tensor, keys: Runs, part: torch.Tensor) -> None:
+def _put(whole: torch.Tensor, columns: Runs, part: torch.Tensor) -> None:
     """Writes columns back to the places that they were taken from."""
     if part is not whole:
-        for there, here in paired(whole, part, -1, keys):
+        for there, here in paired(whole, part, -1, columns):
             there.copy_(here)

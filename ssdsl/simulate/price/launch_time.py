@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 
 from ssdsl.analyse.program_index import ProgramIndex, size_bytes
 from ssdsl.cluster.device import Device
@@ -13,6 +14,8 @@ from ssdsl.model.graph import Operator
 from ssdsl.model.ops.families import table
 from ssdsl.model.ops.reader import argument
 from ssdsl.model.products import forward_flops, gradient_flops, products, seen_share
+from ssdsl.plan.regions import Digit, Runs
+from ssdsl.runtime.layout.regions import shared
 from ssdsl.simulate.price.fusion import Launch
 from ssdsl.simulate.price.matmul import Product, matmul_seconds, product_of
 
@@ -116,17 +119,49 @@ def _slowest(operator: Operator, op: OpPart) -> float:
     Query q sees q + 1 keys, so the queries s to e have (s + e + 1) (e - s) / 2 scores; two halves of the queries in one
     run each have 1/4 and 3/4 of them, so the factor is 1.5.
     """
-    windows = [*_bands(operator, op)]
     if not argument(operator, "is_causal"):
-        return _computed(operator, windows)
+        return _computed(operator, [*_bands(operator, op)])
+    windows = [(number, dim.window.of) for number, dim in enumerate(operator.dims) if dim.window is not None]
     most = 1.0
-    for split, number, window in windows:
-        if not isinstance(split.coordinate, Axis):
-            continue
-        seen = window if split.dim != number else Band(window.size, window.after, window.before)  # keys are seen
-        work = [seen.pairs(runs) for runs in split.digit.regions(window.size)]
-        most = max(most, max(work) * len(work) / sum(work))
+    for keys, queries in windows:
+        own = [s for s in op.splits if isinstance(s, Split) and isinstance(s.coordinate, Axis)]
+        rows = tuple(s.digit for s in own if queries in s.dims)
+        columns = tuple(s.digit for s in own if s.dims == (keys,))  # the others go around, or are all there
+        most = max(most, _uneven(operator.dims[keys].size, rows, columns))
     return most
+
+
+@lru_cache(maxsize=256)
+def _uneven(size: int, rows: tuple[Digit, ...], columns: tuple[Digit, ...]) -> float:
+    """The most scores of a device over the mean, if it has the queries of these digits, and sees the keys of those up
+    to each query's own.
+
+    >>> _uneven(16, (Digit(2, 8),), ()), _uneven(16, (Digit(2, 8),), (Digit(2, 8),))
+    (1.4705882352941178, 1.8823529411764706)
+    """
+    work = [_scores(q, k) for q in _of_all(size, rows) for k in _of_all(size, columns)]
+    return max(work) * len(work) / sum(work)
+
+
+def _of_all(size: int, digits: tuple[Digit, ...]) -> list[Runs]:
+    """The positions that have each value of some digits of a dimension."""
+    found: list[Runs] = [((0, size),)]
+    for digit in digits:
+        found = [shared(runs, part) for runs in found for part in digit.regions(size)]
+    return found
+
+
+def _scores(queries: Runs, keys: Runs) -> int:
+    """The pairs of a query and a key that is not behind it. Query q sees q + 1 - t keys from position t on."""
+
+    def up_to(n: int) -> int:
+        return n * (n + 1) // 2 if n > 0 else 0
+
+    return sum(
+        up_to(end - first) - up_to(start - first) - up_to(end - last) + up_to(start - last)
+        for start, end in queries
+        for first, last in keys
+    )
 
 
 def _bands(operator: Operator, op: OpPart) -> Iterator[tuple[Split, int, Band]]:

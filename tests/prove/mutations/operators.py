@@ -136,6 +136,13 @@ def _told_otherwise(kernel: Kernel) -> Iterator[tuple[str, Kernel]]:
         yield "another axis", replace(kernel, region=replace(region, axis=region.axis - 1))
         for other in dict.fromkeys(o for o in others if o != runs):
             yield f"at {other}", replace(kernel, region=replace(region, runs=other))
+    if (queries := kernel.queries) is not None:
+        yield "nothing of the queries", replace(kernel, queries=None)
+        yield "the queries of another axis", replace(kernel, queries=replace(queries, coordinate=Axis("other")))
+        yield "other queries", replace(kernel, queries=replace(queries, runs=queries.runs[::-1]))
+    if kernel.merging:
+        yield "merging nothing", replace(kernel, merging=())
+        yield "merging along the ring", replace(kernel, merging=kernel.around)
 
 
 @mutation

@@ -50,10 +50,11 @@ def test_keys_of_a_band_are_what_queries_see() -> None:
     runs, chunks = parts_of_sizes((2, 1, 5, 5)), (((0, 3), (11, 13)), ((3, 5), (5, 11)))
     for at in (runs, chunks):
         split = Split(Axis("h"), dim.window.of, Digit(len(at), at=at))
-        ((_, needs),) = windows_of(attention, split)
+        ((_, needs),) = windows_of(attention, split, (split,))
         for part, need in zip(at, needs, strict=True):
             seen = {k for run in part for q in range(*run) for k in range(q - 3, q + 1) if k >= 0}
             assert sorted(seen) == [k for run in need for k in range(*run)]
             assert needed(dim.window.shape, part) == need
-    ((_, needs),) = windows_of(attention, Split(Time("t"), dim.window.of, Digit(len(runs), at=runs)))
+    split = Split(Time("t"), dim.window.of, Digit(len(runs), at=runs))
+    ((_, needs),) = windows_of(attention, split, (split,))
     assert needs == tuple(((0, end),) for ((_, end),) in runs)

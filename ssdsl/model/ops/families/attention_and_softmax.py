@@ -85,9 +85,9 @@ def _keys_around(operator: Operator, parts: int) -> tuple[Collective, ...]:
     """Each part passes keys and values to the next, until all have seen them: parts - 1 times (ring attention). Heads
     of queries that share a key pass it once."""
     query, key = operator.inputs[:2]
-    shared = tuple(d for axis in query.axes[:-2] for d in axis if not key.carries(d))
+    shared = tuple(d for axis in query.axes[:-1] for d in axis if not key.carries(d))
     numbers = _numbers(operator, 1) + _numbers(operator, 2)
-    return (Collective(numbers, "exchange", overlaps=True, lacks=shared),) * (parts - 1)
+    return (Collective(numbers, "exchange", overlaps=True, lacks=shared, has=key.axes[-2]),) * (parts - 1)
 
 
 def _keys_around_back(operator: Operator, parts: int) -> tuple[Collective, ...]:
@@ -96,7 +96,7 @@ def _keys_around_back(operator: Operator, parts: int) -> tuple[Collective, ...]:
     return (*keys, *(replace(c, width=4) for c in keys))
 
 
-WORDS = "query key value attn_mask | is_causal scale regions group"
+WORDS = "query key value attn_mask | is_causal scale regions group queries"
 OVER, WITHOUT_DTYPE = "self | dim group dtype", "self | dim group dtype=None"
 KEYS = PartKernel(
     axis=("key", -2),
@@ -107,7 +107,7 @@ KEYS = PartKernel(
 )
 RING = PartKernel(
     axis=("key", -2),
-    call=call_of("attention_ring", WORDS),
+    call=call_of("attention_ring", f"{WORDS} merging"),
     forward=_keys_around,
     backward=_keys_around_back,
     saved=attention_part_saves,
