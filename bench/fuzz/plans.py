@@ -29,6 +29,11 @@ def draw_plan(draw: Random, graph: Graph, dim: str = "") -> tuple[str, ...]:
         _recompute(plan)
     for _ in range(draw.choice([0, 0, 0, 1, 1, 2])):
         _state(plan)
+    chosen = plan.selection()
+    if plan.states.get("optimizer") is None and draw.random() < 0.12 and _reads_weights(plan, chosen):
+        said = any(".optimizer by row" in s for s in plan.statements)
+        axes = draw.sample(list(plan.axes), draw.randint(1, len(plan.axes)))
+        plan.statements += [] if said else [f"split {chosen.text}.optimizer by matrix into {', '.join(axes)}"]
     for words, numbers in (("prefetch {}.weights by", [0, 2, 3]), ("bucket {}.grads by", [1, 2])):
         chosen = plan.selection()
         if draw.random() < 0.15 and chosen.text[0].isalpha() and _reads_weights(plan, chosen):
