@@ -21,7 +21,7 @@ def path_of(plan: Plan, operator: Operator) -> str:
     return record.module(operator) if record.parts else operator.path
 
 
-class Change(Record):
+class ChangedLine(Record):
     """A statement of a plan, and what to write in its place; nothing, to leave it out."""
 
     span: Span
@@ -191,7 +191,7 @@ class NeedsWhole(Record):
     outside: str = ""
     between: bool = False
     others: int = 0
-    recut: Change | None = None
+    recut: ChangedLine | None = None
 
     @property
     def fact(self) -> str:
@@ -272,7 +272,7 @@ class Back(Record):
     own: str | None
     is_of_maker: bool
     is_all: bool
-    narrowed: Change | None = None  # the statement that selects the operators, without these
+    narrowed: ChangedLine | None = None  # the statement that selects the operators, without these
 
     @property
     def fact(self) -> str:
@@ -297,7 +297,7 @@ class Back(Record):
             f'submodules: {self.narrowed or f"""append `- model["{self.own}"]`"""}'
         )
         if self.is_all:
-            change = f"{Change(placed.span, '')}: it assigns only what this module calls outside its submodules"
+            change = f"{ChangedLine(placed.span, '')}: it assigns only what this module calls outside its submodules"
         then = "each of these operators then runs where its operands are made\nor cut the model by `balance(model, S)`"
         return f"{change}\n{then}"
 
@@ -325,7 +325,9 @@ class OrderCycle(Diagnostic):
     cycle: str
     places: tuple[Span, ...] = ()
     cause: NeedsWhole | Back | None = None
-    nearest: Callable[[], tuple[Change, ...]] = tuple  # changes with which no task waits for itself; sought when shown
+    nearest: Callable[[], tuple[ChangedLine, ...]] = (
+        tuple  # changes with which no task waits for itself; sought when shown
+    )
     calls: tuple[Span, ...] = ()  # of the functions with these statements
 
     @property
@@ -387,8 +389,8 @@ class ShardConflict(Diagnostic):
         assert self.span is not None
         over = self.left or self.candidates[:1]
         if not over:
-            return f"{Change(self.span, '')}: no axis of more than one device replicates the weight"
-        return str(Change(self.span, f"{self.span.text.rpartition(' into ')[0]} into {', '.join(over)}"))
+            return f"{ChangedLine(self.span, '')}: no axis of more than one device replicates the weight"
+        return str(ChangedLine(self.span, f"{self.span.text.rpartition(' into ')[0]} into {', '.join(over)}"))
 
 
 class StateApart(Diagnostic):

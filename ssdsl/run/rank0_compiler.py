@@ -6,6 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from ssdsl.compile import compile_evaluation, compile_resized, compile_source
 from ssdsl.ir.program import Kernels
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
+from ssdsl.lang.shipped import plan_path
 from ssdsl.model.capture.initial_state import constants_of, state_names
 from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.graph import Graph
@@ -71,6 +73,16 @@ class Live:
         program = self._program("".join(words), make)
         self.state.tensors = {**self._constants, **self.state.tensors}
         return program
+
+    def replanned(self, plan: str, params: Mapping[str, int] | None) -> "Live":
+        """The programs of the same model under another plan: a file, or one that comes with ssdsl."""
+        with self.control.together(), rendered():
+            path = plan_path(plan)
+        found = copy(self)
+        found.path, found.params, found._constants = path, params or {}, {}
+        found.training = found._program("", found._train)
+        found.state.tensors = {**found._constants, **found.state.tensors}
+        return found
 
     @property
     def plan(self) -> str:

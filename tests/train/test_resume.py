@@ -68,7 +68,9 @@ def on_plan(name: str, plan: str, work: Work) -> Any:
             InMemory(replace(program, weights=program.weights.copy())), world, CPU, seed=3, background=False
         )
         place(lambda: engine.training.runner.doing or "between tasks")
-        return work(engine, model)
+        found = work(engine, model)
+        engine.close()
+        return found
 
     first, *others = run_ranks(program.table.world_size, body)
     assert all(other == first for other in others)

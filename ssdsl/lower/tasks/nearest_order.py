@@ -9,7 +9,7 @@ time of a clock's row moves, or the statement is left out. Each change is tried 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from ssdsl.lower.errors import Change
+from ssdsl.lower.errors import ChangedLine
 from ssdsl.lower.stages import Formed
 from ssdsl.lower.tasks.graph import TaskGraph, apply_orders, roles_of
 from ssdsl.plan.plan import ClockOrder, Order, Plan
@@ -22,14 +22,14 @@ LAST_PART = re.compile(r"^(.*\[[^\[\]]*?(\w+) = )([^\[\],]+)\]\s*$", re.S)  # of
 OFFSET = re.compile(r"^(.*[\w)\]])\s*([+-])\s*(\d+)$", re.S)
 
 
-class Tried(Record):
+class TriedOrders(Record):
     """A change, and the plan that has it."""
 
-    change: Change
+    change: ChangedLine
     plan: Plan
 
 
-def nearest(lowering: Formed, spans: Sequence[Span], called: Sequence[Span]) -> tuple[Change, ...]:
+def nearest(lowering: Formed, spans: Sequence[Span], called: Sequence[Span]) -> tuple[ChangedLine, ...]:
     """The first change with which no task waits for itself, of those that keep a statement; and of those that leave
     one out. `spans` are the statements on a cycle, `called` the calls of functions with these. The last of the text
     comes first, as it contradicts what stands above it."""
@@ -63,7 +63,7 @@ def _is_possible(lowering: Formed, plan: Plan) -> bool:
     return count == len(left)
 
 
-def _kept(plan: Plan, spans: list[Span], counts: Mapping[str, int]) -> Iterator[Tried]:
+def _kept(plan: Plan, spans: list[Span], counts: Mapping[str, int]) -> Iterator[TriedOrders]:
     """Yields changes of one statement, the small ones of all statements first. `counts` are the parts of indices."""
     orders = [span for span in spans if any(order.span == span for order in plan.orders)]
     for span in orders:
@@ -84,7 +84,7 @@ def _length(clock: ClockOrder) -> Number:
     return clock.rows[-1].time - clock.rows[0].time
 
 
-def _later_part(plan: Plan, span: Span, counts: Mapping[str, int]) -> Iterator[Tried]:
+def _later_part(plan: Plan, span: Span, counts: Mapping[str, int]) -> Iterator[TriedOrders]:
     """The order of the first part before the next one of the second."""
     before, *others = span.text.split("->")
     fixed = [order.after.fixed for order in plan.orders if order.span == span]
@@ -96,7 +96,7 @@ def _later_part(plan: Plan, span: Span, counts: Mapping[str, int]) -> Iterator[T
     changed = (_one_later(o, index, counts[index]) if o.span == span else o for o in plan.orders)
     orders = tuple(o for o in changed if o is not None and o.before != o.after)
     if any(o.span == span for o in orders):
-        yield Tried(Change(span, f"{before}->{text}{_plus(number, 1)}]"), replace(plan, orders=orders))
+        yield TriedOrders(ChangedLine(span, f"{before}->{text}{_plus(number, 1)}]"), replace(plan, orders=orders))
 
 
 def _one_later(order: Order, index: str, count: int) -> Order | None:
@@ -105,14 +105,14 @@ def _one_later(order: Order, index: str, count: int) -> Order | None:
     return replace(order, after=replace(order.after, fixed=fixed)) if (index, count) not in fixed else None
 
 
-def _exchanged(plan: Plan, span: Span) -> Tried:
+def _exchanged(plan: Plan, span: Span) -> TriedOrders:
     """The sides of an order in the opposite order."""
     sides = [side.strip() for side in span.text.removeprefix("order").split("->")]
     orders = tuple(replace(o, before=o.after, after=o.before) if o.span == span else o for o in plan.orders)
-    return Tried(Change(span, f"order {' -> '.join(reversed(sides))}"), replace(plan, orders=orders))
+    return TriedOrders(ChangedLine(span, f"order {' -> '.join(reversed(sides))}"), replace(plan, orders=orders))
 
 
-def _moved(plan: Plan, span: Span, by: int) -> Tried:
+def _moved(plan: Plan, span: Span, by: int) -> TriedOrders:
     """A row of a clock at another time."""
     tasks, _, time = span.text.rpartition(" at ")
 
@@ -120,7 +120,9 @@ def _moved(plan: Plan, span: Span, by: int) -> Tried:
         rows = (replace(row, time=row.time + by) if row.span == span else row for row in known.rows)
         return replace(known, rows=tuple(sorted(rows, key=lambda row: (row.time, row.span.start))))
 
-    return Tried(Change(span, f"{tasks} at {_plus(time, by)}"), replace(plan, clocks=tuple(map(clock, plan.clocks))))
+    return TriedOrders(
+        ChangedLine(span, f"{tasks} at {_plus(time, by)}"), replace(plan, clocks=tuple(map(clock, plan.clocks)))
+    )
 
 
 def _plus(text: str, by: int) -> str:
@@ -138,7 +140,7 @@ def _plus(text: str, by: int) -> str:
     return f"{text} {'+' if by > 0 else '-'} {abs(by)}" if by else text
 
 
-def _left_out(plan: Plan, spans: list[Span], called: Sequence[Span]) -> Iterator[Tried]:
+def _left_out(plan: Plan, spans: list[Span], called: Sequence[Span]) -> Iterator[TriedOrders]:
     """Yields the plan without one of the statements, or without a call."""
     for span in spans:
         clocks = (replace(c, rows=tuple(r for r in c.rows if r.span != span)) for c in plan.clocks)
@@ -148,5 +150,5 @@ def _left_out(plan: Plan, spans: list[Span], called: Sequence[Span]) -> Iterator
         yield _without(plan, span, orders, tuple(c for c in plan.clocks if c.called != span))
 
 
-def _without(plan: Plan, span: Span, orders: tuple[Order, ...], clocks: tuple[ClockOrder, ...]) -> Tried:
-    return Tried(Change(span, ""), replace(plan, orders=orders, clocks=clocks))
+def _without(plan: Plan, span: Span, orders: tuple[Order, ...], clocks: tuple[ClockOrder, ...]) -> TriedOrders:
+    return TriedOrders(ChangedLine(span, ""), replace(plan, orders=orders, clocks=clocks))

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path as Folder
+from typing import Any, Protocol
 
 import torch
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
@@ -15,6 +16,33 @@ from .folder import newest
 from .reader import Checkpoint
 
 SHOWN = 5  # mistakes that an error message lists
+
+
+class StateSource(Protocol):
+    """What state is read from: a checkpoint on the disk, or what ranks hold."""
+
+    @property
+    def folder(self) -> Any:
+        """Its name in errors."""
+        ...
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Plain values."""
+        ...
+
+    @property
+    def tensors(self) -> dict[Path, TensorStorageMetadata]:
+        """The sizes and types of the tensors, by their paths."""
+        ...
+
+    def under(self, *path: str) -> dict[Path, TensorStorageMetadata]:
+        """The tensors whose paths have this prefix, by the rest of their paths."""
+        ...
+
+    def read(self, wanted: Mapping[Path, LocalTensor]) -> None:
+        """Fills each wanted tensor, converted to its own type."""
+        ...
 
 
 def open_on_all(path: Folder | str, control: Control, aliases: Mapping[str, str] | None = None) -> Checkpoint:
@@ -33,7 +61,7 @@ def open_on_all(path: Folder | str, control: Control, aliases: Mapping[str, str]
 
 
 def read_on_all(
-    checkpoint: Checkpoint,
+    checkpoint: StateSource,
     wanted: Mapping[Path, LocalTensor],
     control: Control,
     strict: bool = True,
@@ -56,7 +84,7 @@ def read_on_all(
 
 
 def _check_fits(
-    checkpoint: Checkpoint, wanted: Mapping[Path, tuple[tuple[int, ...], str]], strict: bool, cast: bool
+    checkpoint: StateSource, wanted: Mapping[Path, tuple[tuple[int, ...], str]], strict: bool, cast: bool
 ) -> None:
     """Raises EngineError for a checkpoint of another model; `wanted` are the shapes and dtypes that all ranks want."""
     stored = checkpoint.tensors
@@ -102,7 +130,7 @@ def _name(path: Path) -> str:
     return ".".join(path[1:] if path[:1] == MODEL else path)
 
 
-def new_state(checkpoint: Checkpoint, weights: Iterable[LocalTensor]) -> dict[str, dict[str, LocalTensor | Scalar]]:
+def new_state(checkpoint: StateSource, weights: Iterable[LocalTensor]) -> dict[str, dict[str, LocalTensor | Scalar]]:
     """Optimizer state of this rank's weights as the checkpoint has it, by the weight's name, then torch's key
     (`exp_avg`): zeros to read tensors into, and numbers without axes, which are already read.
 

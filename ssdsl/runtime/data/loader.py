@@ -194,6 +194,14 @@ class Loader:
         """Ends the workers that are kept from one epoch to the next."""
         self._kept = None
 
+    def refeed(self) -> None:
+        """From the next loop on, loads the parts that the program needs now; the loop begins where the last one was."""
+        feed = self.feeds(())
+        assert feed is not None, "there is a program for the example's sizes"
+        self.feed, self._kept, self.begun = feed, None, False
+        self.maker = replace(self.maker, feed=feed)
+        self.prepare()
+
     # -- the state -----------------------------------------------------------------------------------------------------
 
     def state_dict(self, after: CheckedBatch | None = None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ for batch in engine.loader(dataset, batch_size=64, shuffle=True):
     loss = engine.step(batch, clip=1.0)
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -197,7 +198,7 @@ class Engine:
         with self.rank_programs.together():
             sparse = self.table.sparse
             mine = chosen_weights(names, weights)
-            made = Optimizer(make, self.ending.optimized, mine, groups, options, sparse, self._by_matrix())
+            made = Optimizer(make, self.ending.optimized, mine, groups, options, sparse, self.by_matrix())
             self.ending.optimizers.add(made)
         if (other := self.control.outlier(made.options().encode())) is not None:
             raise EngineError(
@@ -206,7 +207,7 @@ class Engine:
             )
         return made.torch
 
-    def _by_matrix(self) -> str:
+    def by_matrix(self) -> str:
         """The line of a plan with which its optimizer steps on whole weights."""
         cut = {axis for role in self.table.roles for flat in role.flats for axes in flat.sharded for axis in axes}
         names = {axis: None for mesh in self.table.meshes for axis, size in mesh.axes.items() if size > 1}
@@ -382,6 +383,20 @@ class Engine:
         for flat in self.weights.flats:
             flat.gather()
         self.weights.settle()
+
+    def replan(self, plan: str | os.PathLike[str], params: Mapping[str, int] | None = None) -> int:
+        """Goes on under another plan, for as many devices: a file, or the name of a plan that comes with ssdsl. Called
+        by all ranks between two steps, behind one that updates. Returns the bytes that this rank got from others.
+
+        Weights, buffers and the optimizers' state go straight from rank to rank: what a rank has of its new parts stays
+        there, and the rest comes from one rank that has it. Optimizers, schedulers and the loss scale go on. A loop
+        over a loader's batches ends before, and another one begins where it was. Raises EngineError, before anything
+        has changed, for a plan that does not compile or is for another number of devices.
+        """
+        from .replan import replan
+
+        with self.world.enter():
+            return replan(self, os.fspath(plan), params)
 
     def resume(self, folder: str | Path) -> dict[str, Any] | None:
         """Continues training from a checkpoint and returns its `more`; None if the folder holds none yet.

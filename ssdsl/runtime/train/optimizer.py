@@ -124,6 +124,17 @@ def begun(held: LocalTensor, masters: InitialState | None) -> torch.Tensor:
     return piece if held.span is None else piece.flatten()[slice(*held.span)].clone()
 
 
+@dataclass(frozen=True)
+class OptimizerRecipe:
+    """What an optimizer was made of, but for the weights."""
+
+    make: Make
+    names: Mapping[str, Sequence[str]]
+    groups: Groups | None
+    options: Mapping[str, Any]
+    sparse: Sequence[str]
+
+
 class Optimizer:
     """This rank's optimizer, with the same number of parameter groups on each rank: one per entry of `groups`, then the
     rest.
@@ -146,6 +157,7 @@ class Optimizer:
         sparse: Sequence[str] = (),
         by_matrix: str = "",
     ) -> None:
+        self.made = OptimizerRecipe(make, names, groups, options, sparse)
         groups = groups or {}
         _check_form(make, groups)
         self.weights, self.keys = [w for w in weights if w.name in names], [*groups, None]

@@ -1,5 +1,6 @@
 """The programs that an engine runs: one for training, and on demand others of the same plan and model."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -51,8 +52,20 @@ class Programs(Protocol):
         program."""
         ...
 
+    def replanned(self, plan: str, params: Mapping[str, int] | None) -> "Programs":
+        """The programs of the same model under another plan. Raises EngineError if there are none."""
+        ...
 
-class InFolder:
+
+class _OfOnePlan:
+    """Programs that were compiled before."""
+
+    def replanned(self, plan: str, params: Mapping[str, int] | None) -> Programs:
+        """Raises EngineError."""
+        raise EngineError("a compiled program is of one plan", "use `ssdsl.engine(...)`, which compiles any")
+
+
+class InFolder(_OfOnePlan):
     """The programs that `ssdsl compile` wrote."""
 
     losses = ()
@@ -91,7 +104,7 @@ class InFolder:
         return program
 
 
-class InMemory:
+class InMemory(_OfOnePlan):
     """A program for training, and perhaps one for evaluation, in memory."""
 
     losses = ()

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from ..checkpoints.content import Content, Scalar, content_of
-from ..checkpoints.loader import new_state, read_on_all
-from ..checkpoints.reader import Checkpoint
+from ..checkpoints.loader import StateSource, new_state, read_on_all
 from ..errors import EngineError
 from ..ranks.control import Control
 from ..step.parts import LocalTensor
@@ -85,7 +84,7 @@ def _plain_state(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def restore(
-    checkpoint: Checkpoint,
+    checkpoint: StateSource,
     held: Iterable[LocalTensor],
     ending: StepEnd,
     control: Control,
