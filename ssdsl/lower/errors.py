@@ -325,9 +325,7 @@ class OrderCycle(Diagnostic):
     cycle: str
     places: tuple[Span, ...] = ()
     cause: NeedsWhole | Back | None = None
-    nearest: Callable[[], tuple[ChangedLine, ...]] = (
-        tuple  # changes with which no task waits for itself; sought when shown
-    )
+    nearest: Callable[[], tuple[ChangedLine, ...]] = tuple  # with which no task waits; sought when shown
     calls: tuple[Span, ...] = ()  # of the functions with these statements
 
     @property

@@ -33,7 +33,7 @@ def recompute(ctx: Context, s: nodes.RecomputeStatement) -> None:
         _mark(ctx, (op.name for op in operators if ctx.facts.of(op.name).regathers is None), regathers=Mark(1, s.span))
         return
     numbered: dict[int, list[Unit]] = {}
-    for unit in (kept for names in _units(ctx, s, value) if (kept := ctx.model.only_compute(names))):
+    for unit in (kept for names in _units(ctx, s, value) for kept in _of_layers(ctx, ctx.model.only_compute(names))):
         numbered.setdefault(_number(ctx, unit), []).append(unit)
     for number, units in numbered.items():  # those of one number have no layer in common
         new = [unit for unit in units if not _is_known(ctx, s, unit)]
@@ -43,6 +43,14 @@ def recompute(ctx: Context, s: nodes.RecomputeStatement) -> None:
 
 def _mark(ctx: Context, operators: Iterable[str], **mark: Mark | None) -> None:
     ctx.facts.revise(ctx.facts.numbers(operators), lambda record: replace(record, **mark))
+
+
+def _of_layers(ctx: Context, unit: Unit) -> list[Unit]:
+    """A unit as one of each layer, so that backward never needs the memory of two."""
+    inside: dict[str, set[str]] = {}
+    for op in ctx.model.ordered(unit):
+        inside.setdefault(ctx.model.layers[op.path], set()).add(op.name)
+    return [unit] if len(inside) == 1 else [*map(frozenset, inside.values())]
 
 
 def _number(ctx: Context, unit: Unit) -> int:
