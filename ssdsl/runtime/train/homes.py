@@ -105,6 +105,7 @@ class Homes:
         masters: InitialState | None,
     ) -> None:
         self.local = {one.name: one.tensor for one in held}
+        self.moved_bytes = 0  # that this rank got from others
         self.rank, self.has_masters = world.rank, masters is not None
         group = world.new_group("homes", list(range(world.transport.size)))
         assert group is not None, "all ranks are in it"
@@ -194,6 +195,7 @@ class Homes:
         them."""
         into = {rank: _bytes_of([torch.empty_like(t) for t in found]) for rank, found in gets.items()}
         self.group.exchange(into, {rank: _bytes_of(found) for rank, found in sends.items()})
+        self.moved_bytes += sum(message.numel() for message in into.values())
         return {rank: _tensors_of(into[rank], found) for rank, found in gets.items()}
 
 

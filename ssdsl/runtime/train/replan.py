@@ -53,7 +53,8 @@ def replan(engine: "Engine", plan: str, params: Mapping[str, int] | None) -> int
     engine.since = f"since the plan is `{plan}`"
     for loader in engine._checkpoints.loaders:
         loader.refeed()
-    return before.moved_bytes
+    homes = new.ending.homes
+    return before.moved_bytes + (homes.moved_bytes if homes is not None else 0)
 
 
 def _fresh(engine: "Engine", programs: Programs) -> "Engine":
