@@ -190,7 +190,8 @@ def _check_sparse(loaded: LoadedPlan, training: "Training") -> None:
     train."""
     from ssdsl.model.capture.sparse_gradients import sparse_weights
     from ssdsl.run.errors import SparseGradients
-    from ssdsl.runtime.train.optimizer import asked_optimizer, refuses_sparse
+    from ssdsl.runtime.train.check_optimizer import refuses_sparse
+    from ssdsl.runtime.train.optimizer import asked_optimizer
 
     if weights := sparse_weights(loaded.graph):
         _, make, options = asked_optimizer(training.optimizer)

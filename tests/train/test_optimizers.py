@@ -20,8 +20,9 @@ from ssdsl.runtime.program.initial_state import InitialState
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.step.flat_params import Replicated
 from ssdsl.runtime.step.parts import LocalTensor
+from ssdsl.runtime.train.check_optimizer import refuses_sparse
 from ssdsl.runtime.train.engine import Engine
-from ssdsl.runtime.train.optimizer import Optimizer, refuses_sparse, stepped
+from ssdsl.runtime.train.optimizer import Optimizer, stepped
 from ssdsl.runtime.train.precision import HALF
 from ssdsl.runtime.train.programs import InMemory
 from ssdsl.runtime.train.training_state import _set

@@ -36,6 +36,11 @@ def optimizers(engine: Engine) -> list[torch.optim.Optimizer]:
     ]
 
 
+def joined(engine: Engine) -> list[torch.optim.Optimizer]:
+    """The same as one optimizer."""
+    return [engine.optimizer(torch.optim.AdamW, groups={MATRICES: {"class": torch.optim.Muon, **MUON}}, **ADAMW)]
+
+
 def steps(engine: Engine, made: list[torch.optim.Optimizer], given: list[dict[str, torch.Tensor]]) -> None:
     for first, second in zip(*[iter(given)] * 2, strict=True):
         engine.step(first, optimizer=made, update=False, scale=0.5)
@@ -59,9 +64,10 @@ def alone() -> dict[str, torch.Tensor]:
 
 @pytest.mark.covering
 @pytest.mark.parametrize("plan", WHOLE)
-def test_muon_steps_as_on_one_device(plan: str) -> None:
+@pytest.mark.parametrize("make", [optimizers, joined])
+def test_muon_steps_as_on_one_device(plan: str, make: Any) -> None:
     def work(engine: Engine) -> Any:
-        steps(engine, optimizers(engine), batches(8))
+        steps(engine, make(engine), batches(8))
         return saved(engine)
 
     found = whole(on_ranks(f"whole_{plan}", work))
@@ -73,11 +79,11 @@ def test_muon_steps_as_on_one_device(plan: str) -> None:
 @pytest.mark.parametrize(("first", "second"), [("parts", "tensor"), ("stages", "data")])
 def test_a_checkpoint_of_whole_matrices_fits_any_plan(first: str, second: str, tmp_path: Path) -> None:
     def begin(engine: Engine) -> None:
-        steps(engine, optimizers(engine), batches(8)[:4])
+        steps(engine, joined(engine), batches(8)[:4])
         engine.save(tmp_path, wait=True)
 
     def goes_on(engine: Engine) -> Any:
-        made = optimizers(engine)
+        made = joined(engine)
         engine.resume(tmp_path)
         steps(engine, made, batches(8)[4:])
         return saved(engine)

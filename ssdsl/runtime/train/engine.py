@@ -27,10 +27,11 @@ from ..step.parts import LocalTensor, ReplicaOwners, local_tensors, pieces_of
 from ..step.rank_program import Gather, RankProgram
 from ..step.rank_setup import join_world, role_of, tie_groups, weights_of
 from ..step.weights import Weights
+from .check_optimizer import Groups, Make
 from .engine_checkpoints import EngineCheckpoints
 from .failed_step import failed_step
 from .homes import Homes, has_homes
-from .optimizer import Groups, Make, Optimizer, chosen_weights, stepped
+from .optimizer import Optimizer, chosen_weights, stepped
 from .precision import HALF, Scaler
 from .programs import Programs, Variant
 from .rank_programs import RankPrograms
@@ -185,7 +186,9 @@ class Engine:
         several optimizers, each with weights of its own; `step` is told which of them step.
 
         `groups` gives options to weights by patterns of the model's names: `{"*.bias|*norm*": {"weight_decay": 0.0}}`.
-        Each entry is a parameter group, in this order; the weights that match none are the last group, on every rank.
+        Each entry is a parameter group, in this order; the weights that match none are the last group, on every rank. A
+        group may have a class of its own, and then its options alone:
+        `{"h.*.weight": {"class": torch.optim.Muon, "lr": 0.02}}`.
         Raises EngineError: for a pattern that matches no weight; for an optimizer that needs whole weights where the
         plan splits them, or takes no sparse gradients where one device has some; for options that it does not take, or
         that differ between ranks.

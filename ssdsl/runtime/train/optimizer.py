@@ -1,18 +1,13 @@
 """Runs any optimizer of torch on a rank's tensors: whole weights, parts of weights, or under ZeRO some elements of a
 part.
 
-An elementwise optimizer (Adam, SGD) gives the same numbers on parts as on whole weights. One that looks at a weight as
-a whole (Adafactor, Muon) does not, and one that looks at all weights together (Prodigy, steps of a normalised gradient)
-needs all of them on each rank. Trial steps on small tensors tell them apart.
+Whether it takes the same steps there as on one device is found out before (`check_optimizer.py`).
 """
 
 import ast
-import reprlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,11 +15,21 @@ from ..errors import EngineError
 from ..program.initial_state import InitialState
 from ..step.flat_params import FlatWeights
 from ..step.parts import LocalTensor
+from .check_optimizer import (
+    NEEDS,
+    Groups,
+    Make,
+    called,
+    check_form,
+    check_reach,
+    check_sparse,
+    check_used,
+    group_of,
+    some_of,
+)
+from .joined import JoinedOptimizers
 
-Groups = Mapping[str, Mapping[str, Any]]
-Make = type[torch.optim.Optimizer]
-NEEDS = "see what this optimizer needs"
-TRIAL_LR = 0.01
+CLASS = "class"  # the option of a group with an optimizer of its own
 
 
 def optimizers() -> dict[str, Make]:
@@ -124,6 +129,15 @@ def begun(held: LocalTensor, masters: InitialState | None) -> torch.Tensor:
     return piece if held.span is None else piece.flatten()[slice(*held.span)].clone()
 
 
+class _Kind(NamedTuple):
+    """The class of a group's optimizer, with its options, and those of the group. `is_own`: the group names it."""
+
+    make: Make
+    options: Mapping[str, Any]
+    group: Mapping[str, Any]
+    is_own: bool = False
+
+
 @dataclass(frozen=True)
 class OptimizerRecipe:
     """What an optimizer was made of, but for the weights."""
@@ -142,9 +156,9 @@ class Optimizer:
     A key of `groups` has patterns of names (`"*.bias|*norm*"`); a weight belongs to the first that matches one of its
     names. `names` has all names of each weight that the optimizer steps on, on any rank, by the first; `sparse` are
     those trained weights whose gradients are sparse on one device; `by_matrix` is the line of a plan with which the
-    optimizer gets whole weights. Raises EngineError for a pattern that matches none;
-    for an optimizer that cannot step on the parts of weights or on the weights that this rank has, takes no sparse
-    gradients, or does not take the options.
+    optimizer gets whole weights. A group with a `"class"` has an optimizer of its own, with the group's options alone.
+    Raises EngineError for a pattern that matches none; for an optimizer that cannot step on the parts of weights or on
+    the weights that this rank has, takes no sparse gradients, or does not take the options.
     """
 
     def __init__(
@@ -159,21 +173,44 @@ class Optimizer:
     ) -> None:
         self.made = OptimizerRecipe(make, names, groups, options, sparse)
         groups = groups or {}
-        _check_form(make, groups)
+        check_form(make, groups)
         self.weights, self.keys = [w for w in weights if w.name in names], [*groups, None]
-        self.chosen = {name: _group_of(known, groups) for name, known in names.items()}
+        self.chosen = {name: group_of(known, groups) for name, known in names.items()}
         for key in groups:
-            _check_used(key, self.chosen, names)
+            check_used(key, self.chosen, names)
         for used in dict.fromkeys(self.chosen.values()):
-            mine = [w for w in self.weights if self.chosen[w.name] == used]
-            _check(make, mine, self._elsewhere(used), options, groups.get(used or "", {}), by_matrix)
+            mine = [w.held for w in self.weights if self.chosen[w.name] == used]
+            kind = self._kind(used)
+            check_reach(kind.make, mine, self._elsewhere(used), kind.options, kind.group, by_matrix)
         for name in (name for name in sparse if name in names):
-            _check_sparse(make, name, {**options, **groups.get(self.chosen[name] or "", {})})
-        try:
-            self.torch = make([self._group(key, groups.get(key or "", {})) for key in self.keys], **options)
-        except Exception as error:  # such as Muon for a bias
-            raise EngineError(f"{_called(make)} does not take these weights: {error}", NEEDS) from error
+            kind = self._kind(self.chosen[name])
+            check_sparse(kind.make, name, {**kind.options, **kind.group})
+        self.torch = self._joined()
         self.torch.add_param_group = _refuse_group  # type: ignore[assignment, method-assign]
+
+    def _kind(self, key: str | None) -> "_Kind":
+        """The class and the options of a group."""
+        group = dict((self.made.groups or {}).get(key or "", {}))
+        own = group.pop(CLASS, None)
+        return _Kind(self.made.make, self.made.options, group) if own is None else _Kind(own, group, {}, is_own=True)
+
+    def _joined(self) -> torch.optim.Optimizer:
+        """The optimizer of torch; of several classes, one that steps with all of them."""
+        kinds = {key: self._kind(key) for key in self.keys}
+        main = [key for key, kind in kinds.items() if not kind.is_own]
+        groups: dict[str | None, dict[str, Any]] = {}
+        optimizers = []
+        for keys in (main, *([key] for key, kind in kinds.items() if kind.is_own)):
+            kind = kinds[keys[0]]
+            try:
+                made = kind.make([self._group(key, kinds[key].group) for key in keys], **kind.options)
+            except Exception as error:  # such as Muon for a bias
+                raise EngineError(f"{called(kind.make)} does not take these weights: {error}", NEEDS) from error
+            groups |= zip(keys, made.param_groups, strict=True)
+            optimizers.append(made)
+        if len(optimizers) == 1:
+            return optimizers[0]
+        return JoinedOptimizers(optimizers, [groups[key] for key in self.keys])
 
     def _elsewhere(self, key: str | None) -> str | None:
         """The first weight of a group that only other ranks hold, if this rank holds any."""
@@ -252,52 +289,10 @@ def chosen_weights(names: Mapping[str, Sequence[str]], patterns: str | None) -> 
         return names
     if not isinstance(patterns, str):
         raise EngineError(f"`weights` is {patterns!r}", 'give patterns of names, such as weights="critic.*|*.head.*"')
-    found = {name: known for name, known in names.items() if _group_of(known, {patterns: {}}) is not None}
+    found = {name: known for name, known in names.items() if group_of(known, {patterns: {}}) is not None}
     if not found:
-        raise EngineError(f"`{patterns}`: no trained weight has such a name", f"they are {_some(list(names))}")
+        raise EngineError(f"`{patterns}`: no trained weight has such a name", f"they are {some_of(list(names))}")
     return found
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-
-
-def _group_of(names: Sequence[str], groups: Groups) -> str | None:
-    """The first key of which a pattern matches one of a weight's names."""
-    return next((k for k in groups if any(fnmatchcase(n, p.strip()) for p in k.split("|") for n in names)), None)
-
-
-# -- checks --------------------------------------------------------------------------------------------------------
-
-
-def _check_form(make: Any, groups: Any) -> None:
-    """Raises EngineError for an optimizer that is not a class or a function, and for groups that are no
-    dictionaries."""
-    if isinstance(make, torch.optim.Optimizer) or not callable(make):
-        found = f"an instance of {type(make).__name__}" if isinstance(make, torch.optim.Optimizer) else repr(make)
-        change = "as in `engine.optimizer(torch.optim.AdamW, lr=1e-3)`: the engine gives it the weights"
-        raise EngineError(f"the optimizer is {found}", f"give its class and its options, {change}")
-    if not isinstance(groups, Mapping) or not all(isinstance(options, Mapping) for options in groups.values()):
-        change = 'as in `groups={"*.bias|*norm*": {"weight_decay": 0.0}}`'
-        raise EngineError(
-            "`groups` is not a dictionary of dictionaries", f"give options by patterns of names, {change}"
-        )
-
-
-def _check_used(key: str, chosen: Mapping[str, str | None], names: Mapping[str, Sequence[str]]) -> None:
-    """Raises EngineError for a pattern that matches no trained weight."""
-    if key in chosen.values():
-        return
-    taken = next((name for name in chosen if _group_of(names[name], {key: {}}) is not None), None)
-    if taken is not None:
-        reason = f"`{key}`: all weights that fit it are in groups before it, as is `{taken}` in `{chosen[taken]}`"
-        raise EngineError(reason, "put the narrower pattern first: a weight belongs to the first that fits")
-    raise EngineError(f"`{key}`: no trained weight has such a name", f"they are {_some(list(chosen))}")
-
-
-def _called(make: Any) -> str:
-    """The name of an optimizer's class, or of the function that makes one."""
-    return getattr(make, "__name__", type(make).__name__)
 
 
 def _refuse_group(group: Any) -> None:
@@ -305,145 +300,3 @@ def _refuse_group(group: Any) -> None:
         "parameter groups are not added to an optimizer of an engine, whose weights are known when it is made",
         "name all groups when it is made: `engine.optimizer(..., groups={...})`",
     )
-
-
-class _Reach(Enum):
-    """What the step of an element depends on, beside its own gradients."""
-
-    ELEMENT = "nothing"
-    WEIGHT = "other elements of its weight"
-    ALL = "other weights"
-    DRAWN = "random numbers"
-
-
-def _check(
-    make: Make,
-    weights: Sequence[OptimizedParam],
-    elsewhere: str | None,
-    options: Mapping[str, Any],
-    group: Mapping[str, Any],
-    by_matrix: str,
-) -> None:
-    """Raises EngineError for a group that the optimizer cannot step on as it would on one device. `elsewhere` is a
-    weight of the group that only other ranks hold."""
-    cut = next((w.name for w in weights if w.held.span is not None or w.held.piece.takes), None)
-    listed = ", ".join(f"{name}={reprlib.repr(value)}" for name, value in {**options, **group}.items())
-    try:
-        reach = _reach_of(make, options, group)
-    except EngineError:
-        raise
-    except Exception as error:  # a user's optimizer may raise anything
-        raise EngineError(f"`{_called(make)}({listed})` cannot take a step: {error}", NEEDS) from error
-    if reach in (_Reach.ALL, _Reach.DRAWN) and (cut or elsewhere) is not None:
-        does = "looks at all weights together" if reach is _Reach.ALL else "draws random numbers"
-        where = f"has `{cut}` in parts" if cut is not None else f"has `{elsewhere}` on other ranks"
-        raise EngineError(
-            f"`{_called(make)}` {does}, and this plan {where}",
-            "take an optimizer that treats each element by itself (AdamW, SGD), or a plan in which each rank has all "
-            "weights (data_parallel)",
-        )
-    if reach is _Reach.WEIGHT and cut is not None:
-        raise EngineError(
-            f"`{_called(make)}` looks at a weight as a whole, and this plan has `{cut}` in parts",
-            f"write `{by_matrix}` into the plan, or take an optimizer that treats each element by itself (AdamW, SGD)",
-        )
-
-
-def _check_sparse(make: Make, name: str, options: Mapping[str, Any]) -> None:
-    """Raises EngineError for an optimizer that could not train this weight on one device because its gradient is
-    sparse."""
-    if reason := refuses_sparse(make, options):
-        raise EngineError(
-            f"on one device the gradients of `{name}` are sparse, and `{_called(make)}` does not take them: {reason}",
-            "make the embedding without `sparse=True`, or take an optimizer that does (SGD, Adagrad)",
-        )
-
-
-def refuses_sparse(make: Make, options: Mapping[str, Any]) -> str:
-    """Torch's reason why an optimizer does not take sparse gradients; "" if it does.
-
-    >>> refuses_sparse(torch.optim.SGD, {"lr": 0.1})
-    ''
-    """
-    weight = torch.nn.Parameter(torch.zeros(2, 1))
-    weight.grad = torch.eye(2, 1).to_sparse(1)
-    try:
-        make([weight], **options).step()
-    except Exception as error:  # an optimizer may raise anything
-        return str(error)
-    return ""
-
-
-def _reach_of(make: Make, options: Mapping[str, Any], group: Mapping[str, Any]) -> _Reach:
-    """Finds out by some steps: on two weights together, on each by itself, and on two parts of the first, each
-    flattened and by itself, as ranks would have them.
-
-    Gradients are of several sizes, since an optimizer may look at their norm only where it is large. The numbers that
-    an optimizer draws are not taken from the user's generator.
-    """
-    draw = torch.Generator().manual_seed(0)
-    weights = [torch.randn(shape, generator=draw) for shape in ((6, 8), (5, 7))]
-    sizes = torch.tensor([1.0, 100.0, 0.01])[:, None, None]
-    gradients = [sizes * torch.randn(3, *w.shape, generator=draw) for w in weights]
-
-    drawn = False
-
-    def updates(start: list[torch.Tensor], gradients: list[torch.Tensor]) -> torch.Tensor:
-        nonlocal drawn
-        with torch.random.fork_rng(devices=[]):
-            before = torch.random.get_rng_state()
-            after = _after(make, options, group, start, list(zip(*gradients, strict=True)))
-            drawn = drawn or not torch.equal(before, torch.random.get_rng_state())
-        return torch.cat([(x - x0).flatten() for x, x0 in zip(after, start, strict=True)])
-
-    def apart(start: list[torch.Tensor], gradients: list[torch.Tensor]) -> torch.Tensor:
-        return torch.cat([updates([x], [g]) for x, g in zip(start, gradients, strict=True)])
-
-    together = updates(weights, gradients)
-    each = apart(weights, gradients)
-    if drawn:
-        return _Reach.DRAWN
-    if not _are_alike(together, each):
-        return _Reach.ALL
-    try:
-        parts = apart(
-            _two_parts(weights[0]), [torch.stack(g) for g in zip(*map(_two_parts, gradients[0]), strict=True)]
-        )
-    except Exception:  # it needs a matrix
-        return _Reach.WEIGHT
-    return _Reach.ELEMENT if _are_alike(each[: len(parts)], parts) else _Reach.WEIGHT
-
-
-def _are_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return torch.allclose(a, b, rtol=1e-3, atol=1e-6, equal_nan=True)
-
-
-def _two_parts(x: torch.Tensor) -> list[torch.Tensor]:
-    flat = x.flatten()
-    return [flat[:17].clone(), flat[17:].clone()]
-
-
-def _after(
-    make: Make,
-    options: Mapping[str, Any],
-    group: Mapping[str, Any],
-    start: Sequence[torch.Tensor],
-    gradients: Sequence[Sequence[torch.Tensor]],
-) -> list[torch.Tensor]:
-    """The weights after a step on each of `gradients`, with a learning rate that changes them enough to be compared:
-    the user's may be tiny, and 0 where a schedule begins."""
-    parameters = [torch.nn.Parameter(t.clone()) for t in start]
-    optimizer = make([{"params": parameters, **group}], **options)
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise EngineError(f"`{_called(make)}` makes {type(optimizer).__name__}", "give a torch.optim.Optimizer")
-    if unknown := [name for name in group if optimizer.defaults and name not in optimizer.defaults]:
-        has = ", ".join(optimizer.defaults)
-        raise EngineError(f"`{_called(make)}` has no option `{unknown[0]}` for a group", f"its options are {has}")
-    for made in optimizer.param_groups:
-        if (lr := made.get("lr")) is not None:
-            made["lr"] = torch.full_like(lr, TRIAL_LR) if isinstance(lr, torch.Tensor) else TRIAL_LR
-    for step in gradients:
-        for parameter, gradient in zip(parameters, step, strict=True):
-            parameter.grad = gradient.clone()
-        optimizer.step()
-    return [p.detach() for p in parameters]
