@@ -147,7 +147,6 @@ WithBackend = Annotated[
         show_default="nccl with cuda, else gloo",
     ),
 ]
-WithOptimizer = Annotated[Literal["sgd", "adamw"], typer.Option("--optimizer", help="Optimizer from torch.optim.")]
 WithPrecision = Annotated[
     Literal["bf16", "fp16"] | None,
     typer.Option(

@@ -7,7 +7,7 @@ from ssdsl.cli.commands.clusters import named_cluster
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import compiled, load, working
 from ssdsl.cli.terminal import print_json, print_views, results, show_diagnostics
-from ssdsl.cli.training import check_kernels, compared, train, warn_of_losses, workplace
+from ssdsl.cli.training import check_kernels, check_optimizer, compared, train, warn_of_losses, workplace
 from ssdsl.kernel_choice import EAGER
 
 
@@ -22,7 +22,7 @@ def verify(
     meta: options.Meta = False,
     device: options.OnDevice = "cpu",
     backend: options.WithBackend = None,
-    optimizer: options.WithOptimizer = "sgd",
+    optimizer: options.AnyOptimizer = "sgd",
     lr: options.LearningRate = 0.1,
     kernels: options.Kernels = EAGER,
     processes: options.Processes = None,
@@ -37,6 +37,7 @@ def verify(
     """
     overrides = settings(set_)
     check_kernels(kernels, device)
+    check_optimizer(optimizer)
     loaded = load(plan, model, seed, generator, meta, trains=True)
     program = compiled(loaded, overrides, cluster=named_cluster(cluster), kernels=kernels)
     from ssdsl.run.verify.verify import compared_steps, difference, nothing_compared

@@ -14,7 +14,7 @@ from ssdsl.runtime.options import Training
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.runtime.random.operators import Form
 from ssdsl.runtime.random.single_device import Draws
-from ssdsl.runtime.train.optimizer import optimizers, own_options
+from ssdsl.runtime.train.optimizer import asked_optimizer, own_options
 from ssdsl.runtime.train.precision import without_tf32
 
 Tensors = dict[str, torch.Tensor]
@@ -87,9 +87,10 @@ def train(
     where draws are replaced.
     """
     module = model.module
-    make: Any = optimizers()[training.optimizer]
+    name, make, options = asked_optimizer(training.optimizer)
     are_real = not any(p.is_complex() for p in module.parameters() if p.requires_grad)
-    optimizer = make(module.parameters(), lr=training.lr, **own_options(training.optimizer, are_real=are_real))
+    options = {"lr": training.lr, **own_options(name, are_real=are_real), **options}
+    optimizer: Any = make([*module.parameters()], **options)
     start = {n: _copy(p) for n, p in module.named_parameters()}
     losses, grads, types, loss_type = [], [], [], torch.float32
     for step in range(training.steps):
