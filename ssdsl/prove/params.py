@@ -74,6 +74,8 @@ def check_params(facts: ProofFacts) -> None:
 def _check_homes(facts: ProofFacts, flat: FlatParam) -> None:
     """Adds a failure for each weight that the optimizer is to step on as a whole, and whose elements do not all come to
     one device along each axis over which they lie, or over which the plan gives homes."""
+    if not facts.program.trains:
+        return
     sizes = dict(flat.submesh.axes)
     said = [(shard.weights, {*shard.axes}) for shard in facts.program.plan.matrices]
     if flat.homes and len(flat.homes) != len(flat.weights):

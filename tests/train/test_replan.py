@@ -23,6 +23,7 @@ PLANS = {
     "assign stage[s] to gpus[pp = s] for s in 0..2\n",
     "zero1": f"mesh gpus(dp = 2)\nsplit model by batch into dp\nsplit model.optimizer by row into dp\n{ALL}",
     "zero3": f"mesh gpus(dp = 2)\nsplit model by batch into dp\nsplit model.weights by row into dp\n{ALL}",
+    "copied": f"mesh gpus(dp = 2)\nsplit model by batch into dp\nsplit model.optimizer by matrix into dp\n{ALL}",
     "whole": "mesh gpus(dp = 2)\nsplit model by batch into dp\nsplit model.weights by row into dp\n"
     f"split model.optimizer by matrix into dp\n{ALL}",
 }
@@ -55,13 +56,14 @@ def trained(engine: Engine, folder: Path, *plans: str) -> Any:
         for _ in range(2):
             losses.append(engine.step(next(given), clip=1.0))
             schedule.step()
+    losses.append(engine.evaluate(batches(1)))
     return losses, saved(engine), made.param_groups[0]["lr"]
 
 
 @pytest.mark.covering
 @pytest.mark.parametrize(
     "plans",
-    [("tensor", "stages", "tensor"), ("zero3", "one", "zero1"), ("zero1", "whole", "stages"), ("whole", "tensor")],
+    [("tensor", "stages", "tensor"), ("zero3", "one", "zero1"), ("zero1", "whole", "stages"), ("whole", "copied")],
     ids="-".join,
 )
 def test_training_goes_on_as_if_nothing_had_changed(plans: tuple[str, ...], tmp_path: Path) -> None:
@@ -115,3 +117,21 @@ def test_mistakes_change_nothing(tmp_path: Path) -> None:
     assert "E0" in said[1]
     assert "none" in said[2]
     assert loss > 0
+
+
+def test_a_loop_over_batches_of_the_old_plan_ends_with_words(tmp_path: Path) -> None:
+    def work(engine: Engine) -> Any:
+        engine.optimizer(torch.optim.SGD, lr=1e-2)
+        data = [{name: x[0] for name, x in batch.items()} for batch in batches(24)]
+        loader = engine.loader(data, 12)
+        losses = []
+        with pytest.raises(EngineError, match="the plan has changed"):
+            for batch in loader:
+                losses.append(engine.step(batch))
+                engine.replan(tmp_path / "tensor.ssp")
+        losses += [engine.step(batch) for batch in loader]
+        return losses
+
+    first, second = live("zero3", work, tmp_path)
+    assert first == second
+    assert len(first) == 2

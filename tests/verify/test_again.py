@@ -14,7 +14,7 @@ let stage = balance(model, 2)
 assign stage[s] to gpus[pp = s] for s in 0..2
 recompute stage
 one_f_one_b(stage, 4)
-order stage[0].again[m = 0] -> stage[0].bwd[m = 0]
+order stage[0].again[m = 0] -> stage[0].fwd[m = 2]
 order stage[1].again[m = 1] -> stage[1].bwd[m = 1]
 """
 TURNS = """

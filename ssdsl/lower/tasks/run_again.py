@@ -1,6 +1,6 @@
 """Puts what runs again behind the backwards that return its gradients, so that its activations are there briefly.
 
-A task that runs again needs nothing but what was kept, so it could run as early as its forward. Where an `order` names
+A task that runs again needs nothing but what was kept, so it could run as early as its forward. Where an `order` places
 such tasks, they run as the plan says; others wait until the gradients of all results of their region have arrived: of
 two regions, each of a layer, the second has run backward before the first runs again.
 """
@@ -10,6 +10,7 @@ from collections import defaultdict
 from ssdsl.ir.function import Function, FunctionInput
 from ssdsl.ir.parts import parts_read
 from ssdsl.lower.tasks.graph import AGAIN, TaskGraph, members_of, selected
+from ssdsl.plan.plan import Order
 
 Readers = defaultdict[int, list[tuple[Function, FunctionInput]]]  # of a function's outputs, by its number
 
@@ -47,10 +48,19 @@ def run_again_late(graph: TaskGraph) -> None:
 
 
 def _placed(graph: TaskGraph) -> set[int]:
-    """The nodes of what runs again that some order names."""
-    members = members_of(graph)
-    named = (tasks for tasks in graph.plan.ordered() if tasks.phase is AGAIN)
-    return {k for tasks in named for k in selected(graph, members[tasks.number], tasks, AGAIN)}
+    """The nodes of what runs again that some order places."""
+    members, plan = members_of(graph), graph.plan
+    orders = (order for order in plan.orders if not _holds_anyway(order))
+    named = [*(tasks for order in orders for tasks in (order.before, order.after))]
+    named += [row.tasks for clock in plan.clocks for row in clock.rows]
+    return {k for tasks in named if tasks.phase is AGAIN for k in selected(graph, members[tasks.number], tasks, AGAIN)}
+
+
+def _holds_anyway(order: Order) -> bool:
+    """Whether an order says no more than that tasks run again before their own backward."""
+    before, after = order.before, order.after
+    is_back = after.phase is not None and not after.phase.is_forward
+    return (before.number, before.fixed) == (after.number, after.fixed) and is_back
 
 
 def _readers(graph: TaskGraph) -> Readers:

@@ -124,7 +124,7 @@ class ShardedTwice(Conflict):
     """The same state of a weight is sharded in two ways."""
 
     code = "E0219"
-    title = "{what} is already split over other axes"
+    title = "{what} is already split in another way"
     help = "remove one"
     earlier = "split here first"
     state: State

@@ -169,10 +169,16 @@ class Loader:
             self.epoch, self.batches = self.epoch + 1, 0
         self.begun = True
         self._check_same_data()
-        given = self.batches
+        given, feed = self.batches, self.feed
         try:
             with closing(self._loaded()) as source:
                 while (loaded := self._next(source)) is not None:
+                    if self.feed is not feed:
+                        raise EngineError(
+                            "the plan has changed, and this loop's batches are cut as the old one needs them",
+                            "leave the loop behind `engine.replan`, and begin another one: it goes on with the next "
+                            "batch",
+                        )
                     self.batches += 1
                     self.state = loaded.state
                     if (part := self._part(loaded)) is not None:
@@ -194,11 +200,15 @@ class Loader:
         """Ends the workers that are kept from one epoch to the next."""
         self._kept = None
 
-    def refeed(self) -> None:
-        """From the next loop on, loads the parts that the program needs now; the loop begins where the last one was."""
+    def refeed(self, *, goes_on: bool) -> None:
+        """From the next loop on, loads the parts that the program needs now; it begins where the last one was if it
+        `goes_on`. Called by all ranks alike."""
         feed = self.feeds(())
         assert feed is not None, "there is a program for the example's sizes"
-        self.feed, self._kept, self.begun = feed, None, False
+        if self.is_stream and hasattr(self.dataset, "state_dict"):
+            self.state = self._shared(self.state)  # a rank that needed no batch has none
+        self.feed, self._kept = feed, None
+        self.begun = self.begun and not goes_on
         self.maker = replace(self.maker, feed=feed)
         self.prepare()
 

@@ -398,8 +398,13 @@ class Engine:
         """
         from .replan import replan
 
+        if not isinstance(plan, str | os.PathLike):
+            raise EngineError(f"the plan is {plan!r}", "give a file, or the name of a plan that comes with ssdsl")
+        numbers = params if params is not None else {}
+        if not isinstance(numbers, Mapping) or not all(type(n) is int for n in numbers.values()):
+            raise EngineError(f"params={params!r} sets no parameters", 'give whole numbers by name: `params={"T": 2}`')
         with self.world.enter():
-            return replan(self, os.fspath(plan), params)
+            return replan(self, os.fspath(plan), numbers)
 
     def resume(self, folder: str | Path) -> dict[str, Any] | None:
         """Continues training from a checkpoint and returns its `more`; None if the folder holds none yet.

@@ -51,6 +51,10 @@ class EngineCheckpoints:
         if batch.loader in self.loaders:
             self._fed[self.loaders.index(batch.loader)] = batch.without_tensors()
 
+    def has_fed(self, loader: int) -> bool:
+        """Whether a step has taken a batch of a loader, by its number."""
+        return loader in self._fed
+
     # -- save ----------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path, keep: int | None, wait: bool, more: dict[str, Any]) -> None:

@@ -119,14 +119,23 @@ class Homes:
             owns = any(part.owns for part in weight.parts.values())
             one = LocalTensor.whole(weight.name, whole, owns)
             self.params.append(OptimizedParam(one, flat_of[weight.name], torch.nn.Parameter(begun(one, masters))))
-        self.refresh()
+        self._begin()
+
+    @torch.no_grad()
+    def _begin(self) -> None:
+        self._bring(self.local, {p.name: p.held.tensor for p in self.params})
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Brings the weights home as they are now: at first, and when all have been set."""
-        self._bring(self.local, {p.name: p.held.tensor for p in self.params})
-        for param in (p for p in self.params if p.is_master):
-            param.parameter.copy_(param.held.tensor)
+        """Brings the weights home as they are now, when some have been set. A float32 copy takes the elements that
+        are others than before."""
+        now = {p.name: torch.empty_like(p.held.tensor) for p in self.params}
+        self._bring(self.local, now)
+        for param in self.params:
+            if param.is_master:
+                new = now[param.name].to(param.parameter.dtype)
+                param.parameter.copy_(torch.where(now[param.name] == param.held.tensor, param.parameter, new))
+            param.held.tensor.copy_(now[param.name])
 
     @torch.no_grad()
     def take(self, gradients: Tensors, names: Collection[str]) -> None:

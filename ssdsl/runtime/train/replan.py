@@ -51,8 +51,8 @@ def replan(engine: "Engine", plan: str, params: Mapping[str, int] | None) -> int
         setattr(engine, name, getattr(new, name))
     engine.ending, engine.control = new.ending, new.control
     engine.since = f"since the plan is `{plan}`"
-    for loader in engine._checkpoints.loaders:
-        loader.refeed()
+    for number, loader in enumerate(engine._checkpoints.loaders):
+        loader.refeed(goes_on=engine._checkpoints.has_fed(number))
     homes = new.ending.homes
     return before.moved_bytes + (homes.moved_bytes if homes is not None else 0)
 

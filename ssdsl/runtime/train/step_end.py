@@ -79,6 +79,7 @@ class StepEnd:
         self.watch: Callable[[], None] = lambda: None  # called when the gradients are complete
         self.optimizers = Optimizers()
         self.accumulated: dict[str, torch.Tensor] = {}  # the sums of the gradients of steps without update
+        self.waiting = set[str]()  # the weights with homes of which some rank has accumulated gradients
         self.loss = 0.0
 
     @property
@@ -119,9 +120,11 @@ class StepEnd:
             self._forget(gradients)
         elif not self.options.update:
             self.accumulated |= {w.name: g for w, g in gradients}
+            self.waiting |= self._with_homes() - {*share.table.unreached}
         else:
             with share.runner.timed("optimizer", "update", 0):
-                self._step(gradients, squares, frozenset(self._chosen()).difference(share.table.unreached))
+                mine = self._with_homes()
+                self._step(gradients, squares, (mine - {*share.table.unreached}) | (mine & self.waiting))
                 self._check_update()
         if self.scaler is not None:
             if overflowed or self.updated:
@@ -156,17 +159,23 @@ class StepEnd:
             return {weight.name for weight in self.weights}
         return {name for optimizer in self.options.optimizers for name in optimizer.chosen}
 
+    def _with_homes(self) -> set[str]:
+        """The weights of the step's optimizers with homes, of which this rank is one of the ranks."""
+        names = self.homes.names if self.homes is not None else frozenset[str]()
+        return {*names} & {*self._chosen()} if self.options.optimizers else {*names}
+
     def _forget(self, gradients: list[tuple[OptimizedParam, torch.Tensor]]) -> None:
         """Drops what has been accumulated of these weights."""
         for weight, _ in gradients:
             self.accumulated.pop(weight.name, None)
+        self.waiting -= self._with_homes()
 
     @torch.no_grad()
     def _step(
         self, gradients: list[tuple[OptimizedParam, torch.Tensor]], squares: float, names: Collection[str]
     ) -> None:
         """Clips and steps; `squares` is the sum of the squares of all gradients of all ranks, `names` are the weights
-        that are updated, on any rank."""
+        with homes that are updated."""
         if self.options.clip is not None:
             self.norm = math.sqrt(squares)
             if gradients and (factor := self.options.clip / (self.norm + EPSILON)) < 1.0:

@@ -106,6 +106,7 @@ def restore(
                 _fit(optimizer, facts)
             state = new_state(checkpoint, [replace(w.held, tensor=w.parameter.detach()) for w in ending.optimized])
     stored = {name for (name,) in checkpoint.under(*GRADIENTS)}
+    ending.waiting = stored & (ending.homes.names if ending.homes is not None else frozenset())
     gradients = {w.name: torch.zeros_like(w.parameter.detach()) for w in weights if w.name in stored}
     room = [replace(w.held, tensor=gradients[w.name]) for w in weights if w.name in stored]
     wanted = content_of(kept, state, {}, {GRADIENTS: room})
