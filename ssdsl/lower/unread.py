@@ -146,6 +146,22 @@ def _reduced(plan: Plan, program: Program) -> Iterator[Span]:
     yield from (stated.span for stated in plan.buckets if not weights.isdisjoint(stated.weights))
 
 
+def _by_matrix(plan: Plan, _: Program) -> Iterator[Span]:
+    """Yields the spans of `by matrix` over more than one device."""
+    sizes = {axis: size for mesh in plan.meshes for axis, size in mesh.axes}
+    yield from (stated.span for stated in plan.matrices if any(sizes[axis] > 1 for axis in stated.axes))
+
+
+def _at_home(plan: Plan, program: Program) -> Iterator[Span]:
+    homes: dict[str, set[str]] = {}
+    for flat in program.flats:
+        for weight, home in zip(flat.weights, flat.homes, strict=False):
+            homes.setdefault(weight, set()).update(home.axes if home is not None else ())
+    for stated in plan.matrices:
+        if any(not homes.get(weight, set()).isdisjoint(stated.axes) for weight in stated.weights):
+            yield stated.span
+
+
 def _numbers(plan: Plan, program: Program) -> Iterator[list[Mark]]:
     """Yields, for each message from other devices and direction, the `prefetch` marks of operators in the function that
     reads it."""
@@ -167,6 +183,7 @@ KINDS = (
     _Kind("prefetch", Idle.LESS, _received, _most),
     _Kind("prefetch", Idle.AHEAD, _ahead, _gathered_ahead),
     _Kind("bucket", Idle.ALONE, _bucketed, _reduced),
+    _Kind("split", Idle.HOMELESS, _by_matrix, _at_home),
 )
 
 
