@@ -5,7 +5,9 @@ al. 2020) shards the state of a flat parameter over some axes of the mesh.
 """
 
 import math
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import product
 from typing import ClassVar, NamedTuple
 
 from ssdsl.ir.comm import AllGather, AllReduce, Narrow, ReduceScatter
@@ -152,6 +154,11 @@ class Home(Record):
 
     axes: tuple[str, ...]
     at: tuple[int, ...]
+
+    def devices(self, submesh: Submesh) -> Iterator[tuple[int, ...]]:
+        """Yields the devices by their coordinates along all axes of the weight's submesh."""
+        fixed = dict(zip(self.axes, self.at, strict=True))
+        return product(*((fixed[axis],) if axis in fixed else range(size) for axis, size in submesh.axes))
 
 
 class FlatParam(Record):

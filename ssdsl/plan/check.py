@@ -21,7 +21,7 @@ from ssdsl.plan.facts import Facts, SplitIndex
 from ssdsl.plan.hints.in_time import near_axes
 from ssdsl.plan.hints.number_of_parts import check_parts
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.plan.plan import Index, Mesh, OpPlan, Placement
+from ssdsl.plan.plan import Index, Mesh, Placement
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source
 
@@ -53,13 +53,9 @@ def _not_recomputed(facts: Facts, model: ModelIndex) -> Iterator[NothingAgain]:
     """A mistake for each place that orders what runs again, where some of these operators are not recomputed."""
     sets = list(facts.sets)
     for (span, number), words in facts.again.items():
-        left = (op for op in model.ordered(sets[number]) if not _is_recomputed(facts.of(op.name)))
+        left = (op for op in model.ordered(sets[number]) if not facts.of(op.name).is_recomputed)
         if (first := next(left, None)) is not None:
             yield NothingAgain(span, facts.of(first.name).module(first), words)
-
-
-def _is_recomputed(record: OpPlan) -> bool:
-    return record.checkpoint is not None or record.within is not None
 
 
 def _misspelt(facts: Facts, model: ModelIndex) -> Iterator[MisspeltAxis]:

@@ -305,6 +305,11 @@ class OpPlan(Record):
     stays: bool = False
 
     @property
+    def is_recomputed(self) -> bool:
+        """Whether its forward runs again in backward."""
+        return self.checkpoint is not None or self.within is not None
+
+    @property
     def selected(self) -> str:
         """The parts that it is, as a plan writes them behind operators: `[way = 1]`; empty for whole operators."""
         return f"[{', '.join(map(str, self.parts))}]" if self.parts else ""

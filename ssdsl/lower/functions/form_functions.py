@@ -56,8 +56,7 @@ def _able(lowering: Sunk) -> frozenset[str]:
     made = [o for o in graph.computing if all(v.value in alone for v in o.outputs)]
     if not made:
         return frozenset()
-    records = lowering.plan.operators.items()
-    recomputed = frozenset(n for n, record in records if record.checkpoint is not None or record.within is not None)
+    recomputed = frozenset(n for n, record in lowering.plan.operators.items() if record.is_recomputed)
     kept = _kept(graph, alone, recomputed)
     once = graph.results | graph.running
     return frozenset(

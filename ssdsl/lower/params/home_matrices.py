@@ -53,23 +53,17 @@ class _Given:
         self.homes: dict[tuple[str, Submesh], Home] = {}
         self.load: dict[tuple[Submesh, Coordinates], int] = {}
         for param in sorted(params, key=lambda p: -work_of(p.shape)):
-            along = axes[param.weight, param.submesh]
-            found = min(
-                itertools.product(*(range(dict(param.submesh.axes)[axis]) for axis in along)),
-                key=lambda at: self._most(param.submesh, along, at),
-            )
-            self.homes[param.weight, param.submesh] = Home(along, found)
-            for device in self._devices(param.submesh, along, found):
-                self.load[device] = self.load.get(device, 0) + work_of(param.shape)
+            submesh, along, work = param.submesh, axes[param.weight, param.submesh], work_of(param.shape)
+            sizes = dict(submesh.axes)
+            homes = (Home(along, at) for at in itertools.product(*(range(sizes[axis]) for axis in along)))
+            found = min(homes, key=lambda home: max(self.load.get(device, 0) for device in _devices(home, submesh)))
+            self.homes[param.weight, submesh] = found
+            for device in _devices(found, submesh):
+                self.load[device] = self.load.get(device, 0) + work
 
-    def _most(self, submesh: Submesh, axes: tuple[str, ...], at: Coordinates) -> int:
-        return max(self.load.get(device, 0) for device in self._devices(submesh, axes, at))
 
-    def _devices(self, submesh: Submesh, axes: tuple[str, ...], at: Coordinates) -> list[tuple[Submesh, Coordinates]]:
-        """The devices of a home, by their coordinates."""
-        fixed = dict(zip(axes, at, strict=True))
-        ranges = ((fixed[axis],) if axis in fixed else range(size) for axis, size in submesh.axes)
-        return [(submesh, device) for device in itertools.product(*ranges)]
+def _devices(home: Home, submesh: Submesh) -> list[tuple[Submesh, Coordinates]]:
+    return [(submesh, device) for device in home.devices(submesh)]
 
 
 def work_of(shape: Shape) -> int:

@@ -219,9 +219,15 @@ class _Carried:
         sets = frozenset[int]().union(*(record.sets for record in plan.operators.values()))
         clocks = (replace(clock, rows=tuple(self._rows(clock.rows, sets))) for clock in mine.clocks)
         orders = tuple(self._orders(mine.orders, sets))
-        found = replace(plan, orders=orders, clocks=tuple(c for c in clocks if c.rows))
-        found = replace(found, matrices=mine.matrices)
-        return replace(found, shards=mine.shards, prefetched=mine.prefetched, buckets=mine.buckets)
+        return replace(
+            plan,
+            orders=orders,
+            clocks=tuple(clock for clock in clocks if clock.rows),
+            matrices=mine.matrices,
+            shards=mine.shards,
+            prefetched=mine.prefetched,
+            buckets=mine.buckets,
+        )
 
     def _tasks(self, tasks: TaskSet, sets: frozenset[int]) -> TaskSet | None:
         """The same tasks in the other graph, in which operators belong to the task sets of these numbers. None if no

@@ -18,12 +18,12 @@ import torch
 from torch.distributed.checkpoint.metadata import TensorProperties, TensorStorageMetadata
 
 from ..ranks.control import Control
+from ..ranks.parcels import exchange_tensors
 from ..ranks.world import Group, World
 from ..step.parts import LocalTensor
 from .content import Box, Content, Ints, Path, boxes_of
 
 Boxes = list[tuple[Box, torch.Tensor]]  # each with its elements
-Message = list[tuple[torch.Tensor, torch.Tensor | None]]  # views to send, or to fill
 
 
 class HeldCheckpoint:
@@ -78,13 +78,18 @@ class HeldCheckpoint:
         told = [(path, _told(boxes)) for path, boxes in lacking.items() if boxes]
         asked = [json.loads(text) for text in self.control.all_gather(json.dumps(told).encode())]
         sends = {rank: self._of(rank, found) for rank, found in enumerate(asked) if rank != self.rank}
-        gets: dict[int, list[tuple[torch.dtype, torch.Tensor]]] = {}
+        gets: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}  # what comes, and where it goes
         for path, boxes in lacking.items():
             for box, tensor in boxes:
                 for rank, inner in self._owners(path, box):
                     there = inner.within(tensor, box.offsets)
-                    gets.setdefault(rank, []).append((self.tensors[path].properties.dtype, there))
-        self._exchange({rank: found for rank, found in sends.items() if found}, gets)
+                    dtype = self.tensors[path].properties.dtype
+                    comes = there if there.dtype == dtype else torch.empty_like(there, dtype=dtype)
+                    gets.setdefault(rank, []).append((comes, there))
+        room = {rank: [comes for comes, _ in found] for rank, found in gets.items()}
+        self.moved_bytes += exchange_tensors(self.group, {r: found for r, found in sends.items() if found}, room)
+        for comes, there in (pair for found in gets.values() for pair in found):
+            there.copy_(comes)
 
     def _lacking(self, path: Path, boxes: Boxes) -> Iterator[tuple[Box, torch.Tensor]]:
         """Copies the elements of a wanted tensor that this rank has, and yields the boxes of the others."""
@@ -119,22 +124,6 @@ class HeldCheckpoint:
                     if (inner := both(Box(tuple(offsets), tuple(sizes)), own)) is not None:
                         found.append(inner.within(source, own.offsets))
         return found
-
-    def _exchange(
-        self, sends: Mapping[int, list[torch.Tensor]], gets: Mapping[int, list[tuple[torch.dtype, torch.Tensor]]]
-    ) -> None:
-        """One message from each rank to each, of the bytes of all tensors in order."""
-        into = {}
-        for rank, found in gets.items():
-            size = sum(there.numel() * torch.empty((), dtype=dtype).element_size() for dtype, there in found)
-            into[rank] = found[0][1].new_empty(size, dtype=torch.uint8)
-        parts = {rank: torch.cat([_bytes(tensor) for tensor in found]) for rank, found in sends.items()}
-        self.group.exchange(into, parts)
-        for rank, found in gets.items():
-            sizes = [there.numel() * torch.empty((), dtype=dtype).element_size() for dtype, there in found]
-            for (dtype, there), piece in zip(found, torch.split(into[rank], sizes), strict=True):
-                there.copy_(piece.clone().view(dtype).view(there.shape))
-            self.moved_bytes += into[rank].numel()
 
 
 def both(a: Box, b: Box) -> Box | None:
@@ -180,7 +169,3 @@ def _number(value: Any) -> tuple[str, Any]:
     """A number's type, and its value."""
     tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
     return _word(tensor.dtype), tensor.item()
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().view(-1).view(torch.uint8)

@@ -27,6 +27,7 @@ import torch
 from ..layout.cut import Piece
 from ..program.initial_state import InitialState
 from ..program.table import HomeEntry, RoleEntry, Table
+from ..ranks.parcels import exchange_tensors
 from ..ranks.world import Group, World
 from ..step.flat_params import FlatWeights
 from ..step.parts import LocalTensor
@@ -175,9 +176,7 @@ class Homes:
                     mine.copy_(part.of(param.held.tensor).view_as(mine))
                 else:
                     sends.setdefault(rank, []).append(part.of(param.held.tensor))
-        for rank, values in self._exchanged(sends, gets).items():
-            for tensor, new in zip(gets[rank], values, strict=True):
-                tensor.copy_(new.view_as(tensor))
+        self.moved_bytes += exchange_tensors(self.group, sends, gets)
 
     def _bring(self, parts: Tensors, into: Tensors) -> None:
         """Fills whole tensors at home from the parts of all ranks."""
@@ -193,28 +192,10 @@ class Homes:
                 elif weight.home == self.rank:
                     gets.setdefault(sender, []).append((part, into[weight.name]))
         room = {rank: [part.room(whole) for part, whole in found] for rank, found in gets.items()}
-        for rank, values in self._exchanged(sends, room).items():
-            for (part, whole), new in zip(gets[rank], values, strict=True):
+        self.moved_bytes += exchange_tensors(self.group, sends, room)
+        for rank, elements in room.items():
+            for (part, whole), new in zip(gets[rank], elements, strict=True):
                 part.put(whole, new)
-
-    def _exchanged(
-        self, sends: Mapping[int, list[torch.Tensor]], gets: Mapping[int, list[torch.Tensor]]
-    ) -> dict[int, list[torch.Tensor]]:
-        """Sends tensors to other ranks, as one message each, and returns what comes from others: tensors as `gets` has
-        them."""
-        into = {rank: _bytes_of([torch.empty_like(t) for t in found]) for rank, found in gets.items()}
-        self.group.exchange(into, {rank: _bytes_of(found) for rank, found in sends.items()})
-        self.moved_bytes += sum(message.numel() for message in into.values())
-        return {rank: _tensors_of(into[rank], found) for rank, found in gets.items()}
-
-
-def _bytes_of(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    return torch.cat([t.detach().contiguous().view(-1).view(torch.uint8) for t in tensors])
-
-
-def _tensors_of(message: torch.Tensor, like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    pieces = torch.split(message, [t.numel() * t.element_size() for t in like])
-    return [piece.clone().view(t.dtype) for piece, t in zip(pieces, like, strict=True)]
 
 
 # -- who has what ------------------------------------------------------------------------------------------------------

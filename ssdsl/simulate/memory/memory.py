@@ -10,7 +10,7 @@ allocator, workspaces of kernels.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, product
+from itertools import accumulate
 from math import prod
 from types import MappingProxyType
 
@@ -91,9 +91,7 @@ def homes_bytes(program: Program, state: StatePrecision, role: Role) -> int:
             if home is not None:
                 param = params[weight, flat.submesh]
                 each = state.optimizer_bytes(flat.dtype) + is_in_parts(flat, param) * ITEMSIZE.get(flat.dtype, 4)
-                fixed = dict(zip(home.axes, home.at, strict=True))
-                ranges = [(fixed[a],) if a in fixed else range(n) for a, n in flat.submesh.axes]
-                for at in product(*ranges):
+                for at in home.devices(flat.submesh):
                     held[at] += param.shape.numel * each
     return max(held.values(), default=0)
 

@@ -336,8 +336,7 @@ def _cuts(plan: Plan) -> dict[OpPlan, _Cut]:
         here = tuple(i for i in record.indices if i.name in axes)
         devices, parts = prod(i.digit.parts for i in here), prod(i.digit.parts for i in record.indices)
         share = prod(map(_least, record.indices)) / parts
-        is_recomputed = record.checkpoint is not None or record.within is not None
-        found[record] = _Cut(record.home, here, share, parts // devices, is_recomputed)
+        found[record] = _Cut(record.home, here, share, parts // devices, record.is_recomputed)
     return found
 
 
