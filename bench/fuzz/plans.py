@@ -221,6 +221,17 @@ def _state(plan: Drawing) -> None:
     over, chosen = plan.states.pop(state), plan.selection()
     if _reads_weights(plan, chosen):
         plan.statements.append(f"split {chosen.text}.{state} by row into {', '.join(over)}")
+        if state == "weights" and chosen.text[0].isalpha() and draw.random() < 0.6:
+            _keep(plan, chosen, over)
+
+
+def _keep(plan: Drawing, chosen: Selection, over: list[str]) -> None:
+    """Weights that stay once they are gathered: whole, or in coarser parts than they are in between steps."""
+    draw = plan.draw
+    parts = draw.sample(over, draw.randint(0, len(over) - 1)) if draw.random() < 0.5 else []
+    cut = f" by row into {', '.join(parts)}" if parts else ""
+    through = draw.choice(["step", *plan.micro])
+    plan.statements.append(f"keep {chosen.text}.weights{cut} through {through}{draw.choice(['', ' in backward'])}")
 
 
 def _reads_weights(plan: Drawing, chosen: Selection) -> bool:

@@ -8,12 +8,21 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
+from ssdsl.analyse.gathers import NONE_STAY, Staying, gather_axes
 from ssdsl.analyse.program_index import ProgramIndex, flat_bytes
 from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.ir.comm import Exchange, Step, travels
 from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Prologue, Section, Write
 from ssdsl.ir.param import CompletionStep, FlatParam, Param, SumTiedGrads
-from ssdsl.ir.program import FlatAction, GatherParam, ScatterGrads, StartReduce, WaitReduce
+from ssdsl.ir.program import (
+    DropWeights,
+    FlatAction,
+    GatherParam,
+    KeepWeights,
+    ScatterGrads,
+    StartReduce,
+    WaitReduce,
+)
 from ssdsl.ir.uses import InstrPlace
 from ssdsl.lower.operators.operand_types import local_dims
 from ssdsl.model.graph import ITEMSIZE
@@ -56,14 +65,23 @@ class TaskCollective(Record):
 # -- tasks -------------------------------------------------------------------------------------------------------------
 
 
-def of_task(facts: ProgramIndex, function: Function, phase: Phase) -> Iterator[TaskCollective]:
-    """The collectives of a function in a phase, in the order of its instructions."""
+def of_task(
+    facts: ProgramIndex, function: Function, phase: Phase, stay: Staying = NONE_STAY
+) -> Iterator[TaskCollective]:
+    """The collectives of a function in a phase, in the order of its instructions; `stay` are the weights that it need
+    not gather."""
+    flats, gathers = facts.program.flats, dict[tuple[int, int], list[tuple[str, ...]]]()
+    for step, axes in gather_axes(facts.gather_steps(function, phase), flats, stay):
+        if axes and not step.reduces:
+            gathers.setdefault(step.gather, []).append(axes)
     for number, section in enumerate(function.sections):
         for place, call in of_section(facts, function, section, phase):
             yield TaskCollective(call, InstrPlace(number, place))
         for flat in section.gathers:
-            for call in _of_gathers(facts, function, number, facts.program.flats[flat], phase):
-                yield TaskCollective(call, OfGather(number, flat))
+            calls = [of_gather(flats[flat], axes) for axes in gathers.get((number, flat), ())]
+            if phase.of_weights and learns_weights(facts, function, number, flats[flat]):
+                calls += of_backward(flats[flat], facts.state)
+            yield from (TaskCollective(call, OfGather(number, flat)) for call in calls)
 
 
 def of_travel(function: Function, output: int, *, gradient: bool) -> Iterator[SizedCollective]:
@@ -178,6 +196,8 @@ def of_action(action: FlatAction, flat: FlatParam, state: StatePrecision = MIXED
             return _sized(flat, flat.completion.awaited, state)
         case GatherParam():
             return of_updated(flat)
+        case KeepWeights() | DropWeights():
+            return iter(())
 
 
 def of_scatter(flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
@@ -217,9 +237,9 @@ def _sized(flat: FlatParam, steps: Sequence[CompletionStep], state: StatePrecisi
     return _of_steps(own, state.gradient_bytes(flat.dtype))
 
 
-def of_gather(flat: FlatParam) -> SizedCollective:
-    """The gather of the weights that a section reads (ZeRO-3)."""
-    return SizedCollective("all_gather", flat.sharded.weights, flat_bytes(flat))
+def of_gather(flat: FlatParam, axes: tuple[str, ...]) -> SizedCollective:
+    """The gather of the weights that a section reads (ZeRO-3), over the axes along which they are in parts."""
+    return SizedCollective("all_gather", axes, flat_bytes(flat))
 
 
 def of_updated(flat: FlatParam) -> Iterator[SizedCollective]:
@@ -233,20 +253,6 @@ def of_updated(flat: FlatParam) -> Iterator[SizedCollective]:
 def is_reduced(flat: FlatParam) -> bool:
     """Whether gradients are completed on the flat parameter's own submesh."""
     return any(not isinstance(step, SumTiedGrads) for step in flat.completion.steps)
-
-
-def _of_gathers(
-    facts: ProgramIndex, function: Function, section: int, flat: FlatParam, phase: Phase
-) -> Iterator[SizedCollective]:
-    """ZeRO-3's collectives for a flat parameter of a section (by its number): a gather in forward, and again where
-    backward reads the weights; a reduction of their gradients to their owners, if they get any."""
-    if phase.is_forward:
-        yield of_gather(flat)
-    elif phase.of_inputs:
-        again = facts.regathered(function).again
-        yield from [of_gather(flat)] * again.get((section, flat.number), 0)
-    if phase.of_weights and learns_weights(facts, function, section, flat):
-        yield from of_backward(flat, facts.state)
 
 
 def learns_weights(facts: ProgramIndex, function: Function, section: int, flat: FlatParam) -> bool:

@@ -1,22 +1,24 @@
 """An index of a program, with the options of a simulation: what several analyses look up."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ssdsl.analyse.gathers import Staying, forward_gathers, staying
 from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.function import Function, OpPart
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam, Param
-from ssdsl.ir.program import Kernels, Program
+from ssdsl.ir.program import Compute, Kernels, Program
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.operators.operand_types import local_dims
-from ssdsl.lower.params.regathered import Regathered, regathered
+from ssdsl.lower.params.regathered import GatherStep, Regathered, regathered
 from ssdsl.model.graph import ITEMSIZE, Operator, Origin
 from ssdsl.model.memory.saved import saved_when_fused
 from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.model.memory.storage import Storage
+from ssdsl.plan.plan import Phase
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class ProgramIndex:
     _first: dict[int, Function] = field(default_factory=dict)  # by kind
     _variables: dict[int, dict[Name, Var]] = field(default_factory=dict)
     _regathered: dict[int, Regathered] = field(default_factory=dict)
+    _staying: Mapping[Compute, Staying] | None = None
     _params: dict[Submesh, dict[str, Param]] = field(default_factory=dict)
     of_kinds: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -84,6 +87,29 @@ class ProgramIndex:
         if function.number not in self._regathered:
             self._regathered[function.number] = regathered(function, self.program.flats, self.program.graph)
         return self._regathered[function.number]
+
+    def gather_steps(self, function: Function, phase: Phase) -> tuple[GatherStep, ...]:
+        """The gathers of weights in parts of a function's phase, and in backward the reductions of their gradients, if
+        no weights stay from earlier tasks. The second half of a backward reads what the first has gathered."""
+        if phase.is_forward:
+            return tuple(forward_gathers(function, self.program.flats))
+        return self.regathered(function).steps if phase.of_inputs else ()
+
+    @property
+    def staying(self) -> Mapping[Compute, Staying]:
+        """By task, the weights that stay from earlier ones, or for later ones."""
+        if self._staying is None:
+            functions, known = self.program.functions, dict[tuple[int, Phase], frozenset[int]]()
+
+            def gathered_by(task: Compute) -> frozenset[int]:
+                key = task.function, task.phase
+                if key not in known:
+                    steps = self.gather_steps(functions[task.function], task.phase)
+                    known[key] = frozenset(step.gather[1] for step in steps if not step.reduces)
+                return known[key]
+
+            self._staying = staying(self.program, gathered_by)
+        return self._staying
 
     def params_on(self, submesh: Submesh) -> dict[str, Param]:
         """The parameters of a submesh, by weight."""

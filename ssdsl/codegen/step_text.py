@@ -11,8 +11,10 @@ from ssdsl.ir.program import (
     Action,
     BeginReduce,
     Compute,
+    DropWeights,
     Free,
     GatherParam,
+    KeepWeights,
     OnFlat,
     ScatterGrads,
     Start,
@@ -37,6 +39,8 @@ OF_FLATS = {
     ScatterGrads: "scatter_gradients",
     StartReduce: "start_reduce",
     WaitReduce: "wait_reduce",
+    KeepWeights: "keep_weights",
+    DropWeights: "drop_weights",
     GatherParam: "start_gather",
 }
 
@@ -159,6 +163,8 @@ def _steps(action: OnFlat, flat: FlatParam) -> str:
             return ", ".join(map(_over, flat.completion.each))
         case StartReduce():
             return ", ".join(map(_over, flat.completion.once))
+        case KeepWeights() if flat.kept is not None and flat.kept.axes:
+            return f"gathered over {', '.join(flat.kept.axes)} from here on"
         case GatherParam():
             return f"all_gather over {', '.join(flat.sharded.updated)}"
         case _:

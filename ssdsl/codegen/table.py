@@ -86,7 +86,8 @@ def _role(
     flats = program.flats_of(role)
     trained = {(w, f.submesh) for f in flats for w in f.weights}
     for flat in flats:
-        for axes in (*flat.sharded.levels, *(_completion(step)[1] for step in flat.completion.steps)):
+        kept = flat.kept.axes if flat.kept is not None else ()
+        for axes in (*flat.sharded.levels, kept, *(_completion(step)[1] for step in flat.completion.steps)):
             if axes:
                 wanted[mesh, axes] = None
     return RoleEntry(
@@ -108,6 +109,7 @@ def _role(
                 plan=origins.flat(f),
                 ahead=f.ahead,
                 homes=tuple(None if h is None else HomeEntry(h.axes, h.at) for h in f.homes),
+                kept=f.kept.axes if f.kept is not None else None,
             )
             for f in flats
         ),

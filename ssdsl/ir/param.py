@@ -114,7 +114,8 @@ class Completion(NamedTuple):
     run. A flat gradient is a tensor of one axis: it is summed along axes, cut into equal parts, and joined again.
 
     `in_backward` run within the backward of each section that gathered weights (ZeRO-3), `each` after each backward
-    that adds to the gradient (ZeRO-2), `once` after the last one.
+    that adds to the gradient (ZeRO-2), or after the last one of those through which weights stay, `once` after the last
+    one of all.
     """
 
     in_backward: tuple[CompletionStep, ...] = ()
@@ -161,13 +162,24 @@ class Home(Record):
         return product(*((fixed[axis],) if axis in fixed else range(size) for axis, size in submesh.axes))
 
 
+class Kept(Record):
+    """How long gathered weights stay: `through` all parts of an index in time, or of None through a step, one
+    direction after the other; `in_backward` alone, or in both. With `axes` they stay in parts over these, from which
+    they are gathered until then; without, whole, and so do their gradients, which are reduced once for all of it."""
+
+    axes: tuple[str, ...] = ()
+    through: str | None = None
+    in_backward: bool = False
+
+
 class FlatParam(Record):
     """Trained weights of one submesh and dtype, laid end to end, in the order in which backward completes them.
 
     `elements` is the length on a device before it is sharded, padded to equal parts; the largest one if weights have
     unequal parts. Weights in parts are gathered up to `ahead` sections before they are read. `homes` are those of the
     weights, in their order, where the optimizer needs whole ones: None for a weight that each of its devices has whole;
-    the optimizer's state lies there then, and not with `sharded`.
+    the optimizer's state lies there then, and not with `sharded`. `kept` says how long gathered weights stay, if not
+    with their reader alone.
     """
 
     number: int
@@ -179,6 +191,17 @@ class FlatParam(Record):
     elements: int
     ahead: int = 0
     homes: tuple[Home | None, ...] = ()
+    kept: Kept | None = None
+
+    @property
+    def stays_whole(self) -> bool:
+        """Whether gathered weights stay whole, so that gradients of several tasks are added before they are reduced."""
+        return self.kept is not None and not self.kept.axes
+
+    @property
+    def cuts(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        """The axes over which its gradient is in parts behind the steps of each time of its completion."""
+        return () if self.stays_whole else self.sharded.weights, self.sharded.grads, self.sharded.optimizer
 
     def elements_over(self, axes: tuple[str, ...]) -> int:
         """The elements of a shard over these axes."""

@@ -101,13 +101,22 @@ class Update(Record):
     """The optimizer's step on all flat parameters of the role."""
 
 
+class KeepWeights(OnFlat):
+    """From here on, what the next task gathers of a flat parameter stays: whole, or in the parts that `FlatParam.kept`
+    says, from which later tasks gather it."""
+
+
+class DropWeights(OnFlat):
+    """Frees the weights of a flat parameter that stayed."""
+
+
 class GatherParam(OnFlat):
     """Starts to gather the weights that other devices have updated: those of which a device holds more than it updates.
     They travel while the next step's forward runs, which awaits them section by section (`Section.awaits`); that step's
     update awaits those that no task reads."""
 
 
-FlatAction = ScatterGrads | StartReduce | WaitReduce | GatherParam
+FlatAction = ScatterGrads | StartReduce | WaitReduce | KeepWeights | DropWeights | GatherParam
 Action = Compute | Start | Wait | Free | Update | FlatAction
 
 

@@ -14,8 +14,10 @@ from ssdsl.ir.program import (
     At,
     BeginReduce,
     Compute,
+    DropWeights,
     Free,
     GatherParam,
+    KeepWeights,
     Members,
     OnFlat,
     Role,
@@ -94,7 +96,7 @@ class _Translation:
                     yield Post(action, action[:3], sources, targets, None, self.blocks)
                 case Wait():
                     yield Await(action, action, self._ends(action)[0])
-                case Free():
+                case Free() | KeepWeights() | DropWeights():
                     pass
                 case Update():
                     yield from (self._await(gather) for gather in coming.unread())

@@ -287,6 +287,28 @@ class BucketStatement(Keyworded):
     megabytes: Expr
 
 
+class KeptParts(Node):
+    """`by row into local` in a `keep`: the axes over which what is kept is in parts."""
+
+    dim: Word
+    axes: tuple[Word, ...]
+
+
+class KeepStatement(Keyworded):
+    """`keep` is a keyword here alone. `through` is an index, or `step`; `phase` is the word behind `in`."""
+
+    keyword = "keep"
+    form = "keep operators.weights through m"
+    about = """Keep weights that are in parts once they are gathered, through all parts of an index or `through step`,
+and complete their gradients once; `in backward` keeps them there alone. `by row into local` keeps them in other parts,
+which are then gathered."""
+
+    operators: Expr
+    cut: KeptParts | None
+    through: Word
+    phase: Word | None
+
+
 class RequireStatement(Keyworded):
     keyword = "require"
     form = 'require M >= S, "why"'
@@ -362,6 +384,7 @@ Statement = (  # in the order in which they are listed to a user
     | RecomputeStatement
     | PrefetchStatement
     | BucketStatement
+    | KeepStatement
     | RequireStatement
     | Do
     | DefStatement

@@ -16,7 +16,7 @@ from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedToken
 
 from ssdsl.lang import nodes
 from ssdsl.lang.assets import cache_folder, grammar_text
-from ssdsl.lang.errors.text import UnknownStatement, UnusedValue
+from ssdsl.lang.errors.text import OtherWord, UnknownStatement, UnusedValue
 from ssdsl.lang.nodes import Script
 from ssdsl.lang.parser.explain import explain_character, explain_token
 from ssdsl.lang.parser.indentation import PREFIX, Indentation, span_of
@@ -154,11 +154,25 @@ def _assign(b: _Builder, tree: Any, operators: Any, devices: Any, *copies: Any) 
     return nodes.AssignStatement(b(operators), b(devices), tuple(map(b, copies)), span=b.span(tree))
 
 
-def _bucket(b: _Builder, tree: Any, word: Token, operators: Any, megabytes: Any) -> nodes.BucketStatement:
-    """Raises PlanError for another word before the operators: a misspelt statement."""
-    if word != nodes.BucketStatement.keyword:
-        raise PlanError(UnknownStatement(span_of(b.source, word), str(word)))
-    return nodes.BucketStatement(b(operators), b(megabytes), span=b.span(tree))
+def _soft(node: type[nodes.Keyworded]) -> Callable[..., Any]:
+    """A statement whose keyword is a name elsewhere. Raises PlanError for another word before the operators: a misspelt
+    statement."""
+
+    def rule(b: _Builder, tree: Any, word: Token, *children: Any) -> Any:
+        if word != node.keyword:
+            raise PlanError(UnknownStatement(span_of(b.source, word), str(word)))
+        return node(*map(b, children), span=b.span(tree))
+
+    return rule
+
+
+def _keep(b: _Builder, tree: Any, word: Token, operators: Any, parts: Any, *words: Token) -> nodes.KeepStatement:
+    """Raises PlanError for another word than those of `keep OPS through m in backward`."""
+    for given, meant in zip(words, ("through", None, "backward"), strict=True):
+        if word == nodes.KeepStatement.keyword and given is not None and meant not in (None, given):
+            raise PlanError(OtherWord(span_of(b.source, given), str(given), str(meant)))
+    through, phase = words[1:]
+    return _soft(nodes.KeepStatement)(b, tree, word, operators, parts, through, phase)  # type: ignore[no-any-return]
 
 
 def _suffixed(b: _Builder, tree: Any, statement: Any, where: Any) -> nodes.ForStatement:
@@ -215,7 +229,9 @@ RULES: dict[str, Callable[..., Any]] = {
     "list": _gathered(nodes.ListOf),
     "use": _use,
     "do": _do,
-    "bucket": _bucket,
+    "bucket": _soft(nodes.BucketStatement),
+    "keep": _keep,
+    "kept_parts": _gathered(nodes.KeptParts),
     "suffixed": _suffixed,
     "for": _for,
     "if": _if,

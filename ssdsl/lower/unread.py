@@ -146,6 +146,15 @@ def _reduced(plan: Plan, program: Program) -> Iterator[Span]:
     yield from (stated.span for stated in plan.buckets if not weights.isdisjoint(stated.weights))
 
 
+def _kept(plan: Plan, _: Program) -> Iterator[Span]:
+    yield from (stated.span for stated in plan.kept)
+
+
+def _staying(plan: Plan, program: Program) -> Iterator[Span]:
+    weights = frozenset(w for flat in program.flats if flat.kept is not None for w in flat.weights)
+    yield from (stated.span for stated in plan.kept if not weights.isdisjoint(stated.weights))
+
+
 def _by_matrix(plan: Plan, _: Program) -> Iterator[Span]:
     """Yields the spans of `by matrix` over more than one device."""
     sizes = {axis: size for mesh in plan.meshes for axis, size in mesh.axes}
@@ -183,6 +192,7 @@ KINDS = (
     _Kind("prefetch", Idle.LESS, _received, _most),
     _Kind("prefetch", Idle.AHEAD, _ahead, _gathered_ahead),
     _Kind("bucket", Idle.ALONE, _bucketed, _reduced),
+    _Kind("keep", Idle.NOT_GATHERED, _kept, _staying),
     _Kind("split", Idle.HOMELESS, _by_matrix, _at_home),
 )
 

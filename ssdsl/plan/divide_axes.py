@@ -63,8 +63,10 @@ def divide_axes(plan: Plan) -> Plan:
         plan,
         meshes=tuple(replace(mesh, axes=tuple(_axes(mesh, divided))) for mesh in plan.meshes),
         operators=changed_records(plan, divided),
-        shards=tuple(replace(s, axes=tuple(renamed_axes(s.axes, plan.meshes, divided))) for s in plan.shards),
-        matrices=tuple(replace(s, axes=tuple(renamed_axes(s.axes, plan.meshes, divided))) for s in plan.matrices),
+        **{
+            name: tuple(replace(s, axes=tuple(renamed_axes(s.axes, plan.meshes, divided))) for s in said)
+            for name, said in plan.over_axes.items()
+        },
         divided=tuple(found for found in divided.values() if len(found.axes) > 1),
     )
 

@@ -11,7 +11,19 @@ from dataclasses import dataclass, field, fields
 from ssdsl.identity import ByIdentity, places_of
 from ssdsl.lang.nodes import Statement, Word
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.plan.plan import NOTHING, ClockOrder, Index, Mesh, OpPlan, Order, PartRun, StateShard, TaskSet, WeightsMark
+from ssdsl.plan.plan import (
+    NOTHING,
+    ClockOrder,
+    Index,
+    Keep,
+    Mesh,
+    OpPlan,
+    Order,
+    PartRun,
+    StateShard,
+    TaskSet,
+    WeightsMark,
+)
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
@@ -137,6 +149,7 @@ class Facts:
     shards: list[StateShard] = field(default_factory=list)
     prefetched: list[WeightsMark] = field(default_factory=list)
     buckets: list[WeightsMark] = field(default_factory=list)
+    kept: list[Keep] = field(default_factory=list)
     cuts: list[SplitIndex] = field(default_factory=list)
     uncut: list[Uncut] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)  # about operators that a statement names in vain

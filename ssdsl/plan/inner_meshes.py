@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Origin
 from ssdsl.plan.divide_axes import AxisPlace, Divided, changed_records, named_anew, renamed_axes
-from ssdsl.plan.plan import DividedAxis, InnerDevices, Mesh, Placement, Plan, StateShard
+from ssdsl.plan.plan import DividedAxis, InnerDevices, Keep, Mesh, Placement, Plan, StateShard
 from ssdsl.plan.statements.placement import BadMesh, Flaw
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
@@ -55,13 +55,12 @@ def _brought_back(plan: Plan, inner: Mesh) -> Plan:
 
     records = changed_records(plan, changed, place)
     meshes = tuple(new if mesh is outer else mesh for mesh in plan.meshes if mesh is not inner)
-    shards, matrices = (
-        tuple(shard for known in those for shard in _shards(plan, known, inner, changed))
-        for those in (plan.shards, plan.matrices)
-    )
+    said = {
+        name: tuple(shard for known in those for shard in _shards(plan, known, inner, changed))
+        for name, those in plan.over_axes.items()
+    }
     kept = tuple(replace(found, by=inner.name) for found in axes.values() if len(found.axes) > 1)
-    said = {"shards": shards, "matrices": matrices, "divided": (*plan.divided, *kept)}
-    return replace(plan, meshes=meshes, operators=records, **said)
+    return replace(plan, meshes=meshes, operators=records, divided=(*plan.divided, *kept), **said)
 
 
 def _pieces(outer: Mesh, inside: InnerDevices) -> Iterator[Piece]:
@@ -137,7 +136,7 @@ def _check_names(plan: Plan, inner: Mesh, outer: Mesh) -> None:
                 raise PlanError(BadMesh(index.span, Flaw.NAMED_AS, index.name))
 
 
-def _shards(plan: Plan, shard: StateShard, inner: Mesh, changed: Divided) -> Iterator[StateShard]:
+def _shards(plan: Plan, shard: StateShard | Keep, inner: Mesh, changed: Divided) -> Iterator[StateShard | Keep]:
     """The state of weights that are read on the inner mesh, over its axes; and that of others over those of theirs."""
     here = frozenset(
         operand.value

@@ -123,6 +123,7 @@ def plan_of(ctx: Context) -> Plan:
         matrices=tuple(shard for shard in facts.shards if shard.whole),
         prefetched=tuple(facts.prefetched),
         buckets=tuple(facts.buckets),
+        kept=tuple(facts.kept),
     )
     return on_outer_meshes(divide_axes(plan))
 

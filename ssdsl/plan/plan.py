@@ -247,6 +247,24 @@ class WeightsMark:
     span: Span = field(compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """`keep OPS.weights through m`: weights in parts (ZeRO-3) that have been gathered stay `through` all parts of an
+    index, or of None through a step; `in_backward`, of the tasks of backward alone. With `axes` they stay in parts over
+    these, which are gathered where they are read."""
+
+    weights: frozenset[str]
+    axes: tuple[str, ...]
+    through: str | None
+    in_backward: bool
+    span: Span = field(compare=False)
+
+    @property
+    def how(self) -> tuple[tuple[str, ...], str | None, bool]:
+        """What it says of each of the weights."""
+        return self.axes, self.through, self.in_backward
+
+
 class PartRun(Record):
     """Parts `first` to `first + count - 1` of the `total` parts of an index: those that an operator is, where a plan
     names parts (`separate.py`)."""
@@ -382,7 +400,13 @@ class Plan(Record):
     matrices: tuple[StateShard, ...] = ()
     prefetched: tuple[WeightsMark, ...] = ()
     buckets: tuple[WeightsMark, ...] = ()
+    kept: tuple[Keep, ...] = ()
     divided: tuple[DividedAxis, ...] = ()
+
+    @property
+    def over_axes(self) -> dict[str, tuple[StateShard, ...] | tuple[Keep, ...]]:
+        """What it says of state over axes of meshes, by field."""
+        return {"shards": self.shards, "matrices": self.matrices, "kept": self.kept}
 
     def of(self, operator: str) -> OpPlan:
         """The record of an operator; `NOTHING` if the plan says nothing of it."""

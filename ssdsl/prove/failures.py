@@ -61,6 +61,7 @@ class Rule(Enum):
     AHEAD = "weights are gathered ahead that no section reads next"
     UPDATE = "weights are not updated exactly once, behind their gradients"
     HOME = "a weight is not stepped on as a whole at one place, where the plan says so"
+    STAYS = "gathered weights outlive their update, or stay on some of the devices that gather them together"
     STALE = "weights that other devices have updated are not gathered, or not awaited where they are read"
     REDUCE = "the sum of a gradient is not taken exactly once behind its last addend"
     # roles

@@ -263,8 +263,8 @@ def _check_payload(
 
 def _with_shards(flat: FlatParam) -> Iterator[tuple[CompletionStep | None, tuple[str, ...]]]:
     """Yields the steps of a completion, and after those of each time, None with the axes of the state's shards."""
-    sharded, steps = flat.sharded, flat.completion
-    for found, axes in zip(steps, (sharded.weights, sharded.grads, sharded.optimizer), strict=True):
+    steps = flat.completion
+    for found, axes in zip(steps, flat.cuts, strict=True):
         yield from ((step, axes) for step in found)
         yield None, axes
 

@@ -17,6 +17,7 @@ from ssdsl.prove.functions.overwrites import check_orders, check_overwrites, che
 from ssdsl.prove.functions.prologues import prologues
 from ssdsl.prove.params import check_awaits, check_gathers, check_gradients, check_params
 from ssdsl.prove.roles.deadlock import check_deadlock
+from ssdsl.prove.roles.kept import check_kept
 from ssdsl.prove.roles.roles import check_places, check_role, check_updates, parts_of
 from ssdsl.prove.types.draws import check_draws
 from ssdsl.prove.types.local import Local
@@ -109,6 +110,7 @@ def _check_roles(facts: ProofFacts) -> None:
     for role in facts.program.roles:
         check_role(facts, role, parts)
         check_updates(facts, role)
+    check_kept(facts)
     check_deadlock(facts)
 
 

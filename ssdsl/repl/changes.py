@@ -146,6 +146,8 @@ def _prefetches(old: Context, new: Context) -> Iterator[str]:
         yield f"{counted(len(stated.weights), 'weight')} gathered ahead by {stated.value}"
     for bucket in new.facts.buckets[len(old.facts.buckets) :]:
         yield f"gradients of {counted(len(bucket.weights), 'weight')} in buckets of {bucket.value} MB"
+    for kept in new.facts.kept[len(old.facts.kept) :]:
+        yield f"{counted(len(kept.weights), 'weight')} kept through {kept.through or 'a step'}"
 
 
 def _marked(old: Context, new: Context, mark: str) -> set[str]:

@@ -30,6 +30,7 @@ RUNS: list[tuple[str, str, dict[str, int]]] = [  # every axis and every index ha
     ("data_parallel", GPT, {}),
     ("experts", "moe_gpt:tiny", {"T": 2, "D": 2}),
     ("half_batch", GPT, {}),
+    ("breadth_first", GPT, {}),
     ("interleaved", GPT4, {}),
     ("megatron", GPT, {"D": 2, "M": 2}),
     ("pipeline", GPT, {}),

@@ -32,6 +32,8 @@ OTHERS = [  # plans of these tests for models of their own
     ("sequence_parallel", DROPPING),
     ("again", DROPPING),
     ("whole_matrices", MODEL),
+    ("kept", MODEL),
+    ("kept_by_roles", MODEL),
     ("recomputed", DROPPING),
     ("found", f"{HERE / 'models.py'}:found"),
     ("memory", f"{HERE / 'models.py'}:memory"),

@@ -6,12 +6,14 @@ from typing import assert_never
 
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.param import Completion, FlatParam, Home, Param, StateAxes
+from ssdsl.ir.param import Completion, FlatParam, Home, Kept, Param, StateAxes
 from ssdsl.ir.program import (
     Action,
     Compute,
+    DropWeights,
     Free,
     GatherParam,
+    KeepWeights,
     Loss,
     Program,
     Result,
@@ -91,7 +93,8 @@ def flat_lines(flat: FlatParam) -> Iterator[str]:
     """Yields the lines of a flat parameter: the shards of its state, the completion of its gradient, and its weights in
     order."""
     size = f"{dtype_text(flat.dtype)}[{flat.elements}]"
-    about = f"{_sharded(flat.sharded)}{_ahead(flat)}{_completed(flat.completion)}"
+    completed = _completed(flat.completion, stays_whole=flat.stays_whole)
+    about = f"{_sharded(flat.sharded)}{_ahead(flat)}{_kept(flat.kept)}{completed}"
     yield f"flat{flat.number} on {flat.submesh} : {size}{about}"
     homes = flat.homes or [None] * len(flat.weights)
     yield from (f"  {weight}{_home(home)}" for weight, home in zip(flat.weights, homes, strict=True))
@@ -120,7 +123,19 @@ def _ahead(flat: FlatParam) -> str:
     return f", {flat.ahead} ahead" if flat.ahead else ""
 
 
-def _completed(completion: Completion) -> str:
+def _kept(kept: Kept | None) -> str:
+    """How long gathered weights stay.
+
+    >>> _kept(Kept(through="m", in_backward=True)), _kept(Kept(("gpu",)))
+    (', kept through m in backward', ', kept over (gpu) through step')
+    """
+    if kept is None:
+        return ""
+    over = f" over {names_text(kept.axes)}" if kept.axes else ""
+    return f", kept{over} through {kept.through or 'step'}{' in backward' if kept.in_backward else ''}"
+
+
+def _completed(completion: Completion, *, stays_whole: bool = False) -> str:
     """The steps that complete a gradient, with those that run more than once a step marked.
 
     >>> from ssdsl.ir.comm import AllReduce, ReduceScatter
@@ -128,7 +143,8 @@ def _completed(completion: Completion) -> str:
     >>> _completed(Completion((ReduceScatter(("gpu",), 8, Cut(0, 1, 2)),), once=(AllReduce(("node",), 4),)))
     '; gradient by reduce_scatter<gpu> in backward, all_reduce<node>'
     """
-    runs = (completion.in_backward, " in backward"), (completion.each, " after each backward"), (completion.once, "")
+    each = " where they are dropped" if stays_whole else " after each backward"
+    runs = (completion.in_backward, " in backward"), (completion.each, each), (completion.once, "")
     steps = [f"{completion_text(step)}{when}" for found, when in runs for step in found]
     return f"; gradient by {', '.join(steps)}" if steps else ""
 
@@ -171,6 +187,10 @@ class ActionText:
                 return f"scatter gradients of flat{action.flat}{' within' if action.within else ''}"
             case StartReduce():
                 return f"start reduce flat{action.flat}{' within' if action.within else ''}"
+            case KeepWeights():
+                return f"keep flat{action.flat}"
+            case DropWeights():
+                return f"drop flat{action.flat}"
             case WaitReduce():
                 return f"wait reduce flat{action.flat}"
             case Update():

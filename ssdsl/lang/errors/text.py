@@ -49,6 +49,16 @@ class UnknownStatement(Diagnostic):
         return found or "a statement begins with " + either(STATEMENTS)
 
 
+class OtherWord(Diagnostic):
+    """A statement has certain words between its parts: `keep model.weights through m in backward`."""
+
+    code = "E0126"
+    title = "expected `{expected}`, found `{word}`"
+    help = "write `{expected}`"
+    word: str
+    expected: str
+
+
 class UnexpectedWord(Diagnostic):
     """The line begins with a statement but does not continue as it must: `split model batch into dp` lacks `by`."""
 

@@ -100,6 +100,11 @@ def _simple(s: nodes.Statement) -> str:
             return f"mesh {name.text}({', '.join(map(_spelled, axes))}){behind}"
         case nodes.AssignStatement(operators, devices, copies):
             return f"assign {spell(operators)} to {', '.join(map(spell, (devices, *copies)))}"
+        case nodes.KeepStatement(operators, parts, through, phase):
+            cut = "" if parts is None else f" by {parts.dim.text} into {_words(parts.axes)}"
+            return f"keep {spell(operators)}{cut} through {through.text}" + (
+                "" if phase is None else f" in {phase.text}"
+            )
         case nodes.OrderStatement(steps):
             return "order " + " -> ".join(map(spell, steps))
         case nodes.ForStatement(bindings, body, True):

@@ -91,7 +91,7 @@ def _line(layout: Indentation, token: Token) -> list[Token]:
 def _first_word(layout: Indentation, line: list[Token]) -> Diagnostic | None:
     """The diagnostic of a line that begins with a name and is no call: a misspelt statement, or a name bound without
     `let`."""
-    if len(line) < 2 or line[0].type != "NAME":
+    if len(line) < 2 or line[0].type != "NAME" or str(line[0]) in STATEMENTS:
         return None
     first, token = line[0], line[-1]
     place = span_of(layout.source, first)

@@ -75,7 +75,15 @@ class _Numbering:
         """A key for a flat parameter that a section gathers, with the numbers of its weights there."""
         flat = self.flats[number]
         read = tuple(inside.get(Name(weight)) for weight in flat.weights)
-        about = flat.elements, flat.dtype, flat.sharded, flat.completion.in_backward, flat.submesh.axes, flat.ahead
+        about = (
+            flat.elements,
+            flat.dtype,
+            flat.sharded,
+            flat.completion.in_backward,
+            flat.submesh.axes,
+            flat.ahead,
+            flat.kept,
+        )
         return read, about
 
     def _key(self, instr: Instr, numbers: Locals) -> Hashable:

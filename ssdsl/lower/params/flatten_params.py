@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ssdsl.ir.comm import AllGather, AllReduce, Narrow, ReduceScatter
 from ssdsl.ir.layout import Cut, Submesh
-from ssdsl.ir.param import Completion, CompletionStep, FlatParam, Param, StateAxes, SumTiedGrads
+from ssdsl.ir.param import Completion, CompletionStep, FlatParam, Kept, Param, StateAxes, SumTiedGrads
 from ssdsl.lower.errors import StateApart
 from ssdsl.lower.params.gather_weights import weights_of
 from ssdsl.lower.params.share_reductions import shared_axes
@@ -54,6 +54,7 @@ class _Kind(NamedTuple):
     readers: tuple[_Reader, ...] = ()
     bucket: int | None = None  # megabytes, if the plan says so
     shares: tuple[str, ...] = ()  # the axes along which copies share a reduction
+    kept: Kept | None = None  # how long they stay, with ZeRO-3
 
     @property
     def summed(self) -> tuple[str, ...]:
@@ -114,6 +115,7 @@ def flatten_params(lowering: Assembled) -> Formed:
             read = readers.get((param.weight, param.submesh), ()) if layer else ()
         bucket = lowering.plan.bucket_megabytes(param.weight)
         kind = _Kind(param.submesh, param.partial, sharded, tied, where, param.dtype, param.unequal, read, bucket)
+        kind = kind._replace(kept=_kept(lowering.plan, param.weight, sharded))
         kinds.append((kind, kind.copies(param), param))
     shares = _shares(lowering, kinds)
     groups: dict[_Kind, list[Param]] = {}
@@ -165,27 +167,44 @@ def _flat(plan: Plan, number: int, kind: _Kind, params: list[Param]) -> FlatPara
     parts = math.prod(ways[axis] for axis in (*kind.sharded.optimizer, *kind.shares))
     weights = tuple(p.weight for p in params)
     elements = -(-used // parts) * parts  # padded, so that all parts are of one size
-    completion = completion_of(kind.partial, kind.sharded, elements, ways, kind.tied, kind.shares)
     ahead = plan.gathered_ahead(weights) if kind.sharded.weights else 0
-    return FlatParam(number, kind.submesh, weights, kind.dtype, kind.sharded, completion, elements, ahead)
+    flat = FlatParam(
+        number, kind.submesh, weights, kind.dtype, kind.sharded, Completion(), elements, ahead, kept=kind.kept
+    )
+    return _with_completion(flat, kind.partial, kind.tied, kind.shares)
+
+
+def _with_completion(
+    flat: FlatParam, partial: tuple[str, ...], tied: tuple[Submesh, ...], shares: tuple[str, ...] = ()
+) -> FlatParam:
+    """The flat parameter with the completion of a gradient that is a sum over `partial`."""
+    about = partial, flat.sharded, flat.elements, dict(flat.submesh.axes)
+    return replace(flat, completion=completion_of(*about, tied, shares, stays_whole=flat.stays_whole))
+
+
+def _kept(plan: Plan, weight: str, sharded: StateAxes) -> Kept | None:
+    """How long a weight stays once it is gathered, if the plan says so: in other parts than it has anyway."""
+    said = next((keep for keep in plan.kept if weight in keep.weights), None) if sharded.weights else None
+    if said is None:
+        return None
+    axes = tuple(axis for axis in sharded.weights if axis in said.axes)
+    return None if axes == sharded.weights else Kept(axes, said.through, said.in_backward)
 
 
 def _completed(flat: FlatParam, params: tuple[Param, ...]) -> FlatParam:
     """A flat parameter of the program that trains, with the completion that its gradients need here: copies that share
     a reduction there share it here. `params` are those that the loss reaches. Raises PlanError if its weights'
     gradients are not sums over the same axes."""
-    weights, ways = frozenset(flat.weights), dict(flat.submesh.axes)
+    weights = frozenset(flat.weights)
     mine = [p for p in params if p.submesh == flat.submesh and p.weight in weights]
     if not mine:
-        return replace(flat, completion=completion_of((), flat.sharded, flat.elements, ways, flat.completion.tied))
+        return _with_completion(flat, (), flat.completion.tied)
     first, *rest = mine
     if other := next((p for p in rest if p.partial != first.partial), None):
         raise PlanError(GradientsApart(None, first.weight, first.partial, other.weight, other.partial))
     gathers = (step.axes for step in flat.completion.once if isinstance(step, AllGather))
     shares = next((axes for axes in gathers if not set(axes) & set(first.partial)), ())
-    return replace(
-        flat, completion=completion_of(first.partial, flat.sharded, flat.elements, ways, flat.completion.tied, shares)
-    )
+    return _with_completion(flat, first.partial, flat.completion.tied, shares)
 
 
 def completion_of(
@@ -195,9 +214,12 @@ def completion_of(
     ways: Mapping[str, int],
     tied: tuple[Submesh, ...] = (),
     shares: tuple[str, ...] = (),
+    *,
+    stays_whole: bool = False,
 ) -> Completion:
     """The steps from a gradient of so many elements, a sum over `partial`, to the shard of it that the optimizer needs;
-    `ways` are the sizes of the submesh's axes. Along `shares` it is equal, and each device reduces its part.
+    `ways` are the sizes of the submesh's axes. Along `shares` it is equal, and each device reduces its part. If the
+    weights stay whole through several tasks, so does their gradient.
 
     A gradient is cut before it is summed over other axes, so that only a shard of it goes over these, once a step:
 
@@ -219,6 +241,8 @@ def completion_of(
     """
     rest = tuple(a for a in partial if a not in sharded.optimizer)
     in_backward, each, last = (tuple(_cut_steps(partial, axes)) for axes in sharded.levels)
+    if stays_whole:
+        in_backward, each = (), (*in_backward, *each)
     once: list[_Planned] = [*last]
     if rest and shares:
         once += [(Narrow, shares), (AllReduce, rest), (AllGather, shares)]

@@ -1,6 +1,7 @@
 """Turns tasks into actions: adds posts and waits, drops values after their last reader, and completes gradients."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from ssdsl.ir.comm import Signal, Transfer
@@ -11,9 +12,11 @@ from ssdsl.ir.program import (
     Action,
     At,
     Compute,
+    DropWeights,
     End,
     Free,
     GatherParam,
+    KeepWeights,
     Members,
     Role,
     ScatterGrads,
@@ -25,6 +28,7 @@ from ssdsl.ir.program import (
 )
 from ssdsl.ir.uses import InstrPlace
 from ssdsl.lower.stages import Carry, Scheduled, Task
+from ssdsl.lower.tasks.keep_weights import kept_intervals
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
 
@@ -93,7 +97,8 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
     read = [dict.fromkeys(_read(shared, ends, task)) for task in tasks]
     last_reads = _last_reads(read, [_made_again(shared, task) for task in tasks])
     last_backward = _last_backwards(shared, role, tasks, flats)
-    scattered = [f for f in flats if f.completion.each]
+    scattered = [f for f in flats if f.completion.each and not f.stays_whole]
+    staying = _Staying(shared, flats, tasks)
     waited: set[Carry] = set()
     complete: list[StartReduce] = []  # of flat parameters whose gradients have their last addend
     for k, task in enumerate(tasks):
@@ -104,9 +109,13 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
                 if carry not in waited and ends[carry.message, carry.gradient] in (End.RECEIVE, End.BOTH):
                     waited.add(carry)
                     yield Wait(carry.message, carry.at, carry.gradient)
+            yield from (KeepWeights(flat) for flat in staying.begins.get(k, ()))
             yield task
             begun = _begun(shared, role, task, scattered, last_backward.get(k, []))
-            yield from (x for x in begun if x.within or isinstance(x, ScatterGrads))
+            yield from (x for x in begun if x.within)
+            yield from (DropWeights(flat) for flat in staying.ends.get(k, ()))
+            yield from (x for x in begun if not x.within and isinstance(x, ScatterGrads))
+            yield from (ScatterGrads(flat) for flat in staying.reduced.get(k, ()))
             complete += [x for x in begun if not x.within and isinstance(x, StartReduce)]
         else:
             end = ends[task.message, task.gradient]
@@ -120,6 +129,35 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
     yield from complete
     yield from _epilogue(flats, {f.number for last in last_backward.values() for f in last})
     yield from _gathers(lowering, role, tasks, flats)
+
+
+class _Staying:
+    """What happens with the weights that stay through several of a role's tasks, by the number of a task: those that
+    stay from it on, those that are dropped behind it, and those whose gradients are reduced behind it."""
+
+    def __init__(self, shared: _Shared, flats: list[FlatParam], tasks: Sequence[Task]) -> None:
+        self.begins: dict[int, list[int]] = {}
+        self.ends: dict[int, list[int]] = {}
+        self.reduced: dict[int, list[int]] = {}
+        functions = shared.lowering.functions
+        for number, intervals in kept_intervals(functions, flats, tasks).items():
+            flat = shared.lowering.flats[number]
+            adding = [k for k, task in enumerate(tasks) if _adds(shared, flat, task)] if flat.stays_whole else []
+            for first, last in intervals:
+                self.begins.setdefault(first, []).append(number)
+                self.ends.setdefault(last, []).append(number)
+            for first, end in pairwise([-1, *(last for _, last in intervals[:-1]), len(tasks)]):
+                if inside := [k for k in adding if first < k <= end]:
+                    self.reduced.setdefault(inside[-1], []).append(number)
+
+
+def _adds(shared: _Shared, flat: FlatParam, task: Task) -> bool:
+    """Whether a task adds to the gradient of a flat parameter."""
+    if not isinstance(task, Compute):
+        return False
+    function = shared.lowering.functions[task.function]
+    is_here = function.submesh == flat.submesh and _is_last_phase(function, task.phase)
+    return is_here and not shared.trained[task.function].isdisjoint(flat.weights)
 
 
 class _Ends(dict[tuple[int, bool], End | None]):

@@ -247,6 +247,10 @@ class Idle(Enum):
         "nothing that these weights are in is gathered before it is read: they are whole, or nothing else is in parts",
         "remove it, or `split OPS.weights by row into` an axis",
     )
+    NOT_GATHERED = (
+        "none of these weights is gathered: they are whole, or in these parts already",
+        "remove it, or `split OPS.weights by row into` an axis",
+    )
     HOMELESS = (
         "none of these weights lies on several devices along these axes",
         "remove it, or name an axis along which they are copied or cut",

@@ -116,7 +116,16 @@ def carry_over(plan: Plan, graph: Graph, *, trains: bool = False, keep: Keep = "
     carried.place_others()
     records = {o.name: carried.records[o.name] for o in graph.operators if o.name in carried.records}
     found = replace(
-        plan, graph=graph, operators=records, orders=(), clocks=(), shards=(), matrices=(), prefetched=(), buckets=()
+        plan,
+        graph=graph,
+        operators=records,
+        orders=(),
+        clocks=(),
+        shards=(),
+        matrices=(),
+        prefetched=(),
+        buckets=(),
+        kept=(),
     )
     if trains:
         return carried.in_training(found)
@@ -227,6 +236,7 @@ class _Carried:
             shards=mine.shards,
             prefetched=mine.prefetched,
             buckets=mine.buckets,
+            kept=mine.kept,
         )
 
     def _tasks(self, tasks: TaskSet, sets: frozenset[int]) -> TaskSet | None:

@@ -13,6 +13,7 @@ from ssdsl.plan.eval.expressions import evaluate, truth, turns
 from ssdsl.plan.eval.select import NamesParts
 from ssdsl.plan.statements.buckets import bucket
 from ssdsl.plan.statements.dim import dim
+from ssdsl.plan.statements.keep import keep
 from ssdsl.plan.statements.order import clock, names_halves, order
 from ssdsl.plan.statements.param import MisplacedParam, param, require
 from ssdsl.plan.statements.placement import assign, mesh, meshes
@@ -99,6 +100,8 @@ def _statement(ctx: Context, s: nodes.Statement) -> Returned | None:
             prefetch(ctx, s)
         case nodes.BucketStatement():
             bucket(ctx, s)
+        case nodes.KeepStatement():
+            keep(ctx, s)
         case nodes.RequireStatement():
             require(ctx, s)
         case _:

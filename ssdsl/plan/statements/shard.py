@@ -24,7 +24,7 @@ def shard(ctx: Context, s: nodes.SplitStatement, value: StateOf) -> None:
     if s.dim.text != ROW and not is_whole:
         raise PlanError(OnlyByRow(s.dim.span, value.state, s.dim.text))
     for cut in s.cuts:
-        _check_axis(ctx, cut)
+        check_axis(ctx, cut.name, is_bare=cut.count is None and cut.phrase is None)
     weights = weights_of(ctx, s.operators, value, "split")
     if not weights:
         return
@@ -66,15 +66,14 @@ def without_state(at: nodes.Expr, value: Value) -> str:
     return spell(at.target if isinstance(value, StateOf) and isinstance(at, nodes.Attribute) else at, POST)
 
 
-def _check_axis(ctx: Context, cut: nodes.Into) -> None:
+def check_axis(ctx: Context, word: nodes.Word, *, is_bare: bool = True) -> None:
     """Raises PlanError for an index that is no axis of a mesh, or has a number of parts."""
-    name = cut.name.text
+    name = word.text
     if name in ctx.facts.broken:
         raise PlanError()
     axes = tuple(axis for _, axis, _ in ctx.facts.axes())
-    is_bare = cut.count is None and cut.phrase is None
     if not is_bare or name not in axes:
-        raise PlanError(StateOverAxis(cut.span, name, not is_bare, axes))
+        raise PlanError(StateOverAxis(word.span, name, not is_bare, axes))
 
 
 class OnlyByRow(Traced):

@@ -17,8 +17,10 @@ from ssdsl.ir.param import CompletionStep, FlatParam, SumTiedGrads
 from ssdsl.ir.program import (
     Action,
     Compute,
+    DropWeights,
     FlatAction,
     GatherParam,
+    KeepWeights,
     OnFlat,
     ScatterGrads,
     Start,
@@ -133,6 +135,8 @@ class _World:
 
     def _of_flat(self, action: FlatAction, flat: FlatParam, scatters: Counter[int]) -> tuple[Event, Roles]:
         match action:
+            case KeepWeights() | DropWeights():
+                return action, ()
             case GatherParam():
                 axes = set(flat.sharded.optimizer) - set(flat.sharded.weights)
                 return action, self.roles(flat.submesh) if self._spans(flat.submesh, axes) else ()

@@ -21,9 +21,11 @@ from ssdsl.ir.program import (
     At,
     BeginReduce,
     Compute,
+    DropWeights,
     End,
     Free,
     GatherParam,
+    KeepWeights,
     OnFlat,
     Role,
     ScatterGrads,
@@ -352,6 +354,8 @@ def check_updates(facts: ProofFacts, role: Role) -> None:
                 tasks.append((k, action))
             case Update():
                 updates.append(k)
+            case KeepWeights() | DropWeights():
+                pass  # in `check_kept`
             case OnFlat():
                 found[type(action)].setdefault(action.flat, []).append(k)
     last_task = tasks[-1][0] if tasks else -1
@@ -388,7 +392,13 @@ def _check(
     some begin within a task that does not give each weight an addend."""
     last, ends = (adding[-1] if adding else -1), [*adding[1:], update]
     scatters, starts, waits, gathers = (at[kind] for kind in (ScatterGrads, StartReduce, WaitReduce, GatherParam))
-    between = len(scatters) == len(adding) and all(a < s < b for a, s, b in zip(adding, scatters, ends, strict=False))
+    if flat.stays_whole:  # a scatter behind some addends, and none that is left
+        addends = [max((a for a in adding if a < s), default=-1) for s in scatters]
+        between = last < max(scatters, default=-1) < update if adding else not scatters
+        between = between and sorted({*addends} - {-1}) == addends
+    else:
+        pairs = zip(adding, scatters, ends, strict=False)
+        between = len(scatters) == len(adding) and all(a < s < b for a, s, b in pairs)
     begun = max([last, *scatters, *starts])
     once = 1 if flat.completion.once else 0
     waited = 1 if flat.completion.once or flat.completion.each else 0

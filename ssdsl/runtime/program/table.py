@@ -91,6 +91,7 @@ class FlatEntry:
     further, and those over which the optimizer's state is. `completion` has the steps in the backward of gathered
     weights, after each backward, and after the last; each is an operation and the axes that it goes over. Gathers of
     weights start `ahead` gathers before the one that is awaited. `homes` are those of the weights, if there are any.
+    Gathered weights stay through several tasks in parts over the axes `kept`, whole without any; None if they do not.
     """
 
     number: int
@@ -100,6 +101,7 @@ class FlatEntry:
     plan: str
     ahead: int = 0
     homes: tuple[HomeEntry | None, ...] = ()
+    kept: Axes | None = None
 
 
 @dataclass(frozen=True)

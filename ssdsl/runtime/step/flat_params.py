@@ -16,7 +16,7 @@ cut over the two ranks of a node, [elements / 2], and the optimizer's state over
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +56,13 @@ class Tie:
 
     group: Group
     contributes: bool
+
+
+@dataclass(frozen=True)
+class Stays:
+    """The parts in which gathered weights stay through several tasks: one for each rank of a group, or whole."""
+
+    group: Group | None
 
 
 class FlatWeights:
@@ -111,6 +118,12 @@ class FlatWeights:
     def settle(self) -> None:
         """Awaits the weights that other ranks have updated, if they are under way. All who read or write what this rank
         holds do so first: modules, checkpoints, the optimizer's next step."""
+
+    def keep(self) -> None:
+        """Keeps the weights that are gathered next, until `drop_kept`."""
+
+    def drop_kept(self) -> None:
+        """Frees the weights that were kept."""
 
     def finish(self) -> None:
         """The end of a step: awaits what is under way, and frees what was gathered for backward."""
@@ -360,15 +373,30 @@ class ShardedState(Sharded):
 
 
 class ShardedWeights(Sharded):
-    """Each rank holds a part of the weights; these are gathered for a module, and freed after it (ZeRO-3)."""
+    """Each rank holds a part of the weights; these are gathered for a module, and freed after it (ZeRO-3).
+
+    Between `keep` and `drop_kept` what is gathered first stays, as `stays` says: whole, [elements], so that nothing is
+    gathered again, and gradients are added up until `scatter_gradients`; or in the parts of a smaller group.
+    """
 
     held: torch.nn.Parameter
 
     def __init__(
-        self, number: int, values: Tensors, tied: Tie | None, parts: int, levels: Levels, weights: Group, ahead: int
+        self,
+        number: int,
+        values: Tensors,
+        tied: Tie | None,
+        parts: int,
+        levels: Levels,
+        weights: Group,
+        ahead: int,
+        stays: Stays | None,
     ) -> None:
         super().__init__(number, values, tied, parts, levels)
-        self.group, self.ahead = weights, ahead
+        self.group, self.ahead, self.stays = weights, ahead, stays
+        self._keeps = False
+        self._kept: torch.Tensor | None = None
+        self._gradient: torch.Tensor | None = None  # of weights that stay whole, [elements]
         whole = self.concatenated(next(iter(values.values())), values.values())
         self.held = torch.nn.Parameter(part_of(whole, weights).clone())
         self.shard = torch.nn.Parameter(self._shard_of(self.held.detach())) if levels.updated else self.held
@@ -376,18 +404,34 @@ class ShardedWeights(Sharded):
         self._coming: deque[tuple[torch.Tensor, PendingWork]] = deque()  # gathers that nobody has awaited yet
         self._arriving: Reduction | None = None  # of the last gradients, to this rank's part
 
+    @property
+    def stays_whole(self) -> bool:
+        """Whether gathered weights stay whole, and their gradients with them."""
+        return self.stays is not None and self.stays.group is None
+
+    def keep(self) -> None:
+        """Keeps what is gathered next."""
+        self._keeps = True
+
+    def drop_kept(self) -> None:
+        """Frees what was kept."""
+        self._keeps, self._kept = False, None
+
     def _left(self) -> torch.Tensor:
+        if self.stays_whole:
+            return self.held.new_zeros(self.elements) if self._gradient is None else self._gradient
         self.take_scattered()
         if self.held.grad is None:
             self.held.grad = torch.zeros_like(self.held)
         return self.held.grad
 
     def _drop_left(self) -> None:
-        self.held.grad = None
+        self.held.grad = self._gradient = None
 
     def drop_gradients(self) -> None:
-        """Forgets what is under way, too."""
+        """Forgets what is under way and what was kept, too."""
         super().drop_gradients()
+        self.drop_kept()
         self._coming.clear()
         self._arriving = None
 
@@ -429,24 +473,45 @@ class ShardedWeights(Sharded):
     # -- what is under way ---------------------------------------------------------------------------------------------
 
     def start_gather(self) -> None:
-        """Starts to gather the weights for their next reader."""
+        """Starts to gather the weights for their next reader, unless they are there."""
+        if self.stays_whole and (self._kept is not None or (self._keeps and self._coming)):
+            return
         self.settle()
-        part = self.held.detach()
-        whole = part.new_empty(part.numel() * self.group.size)
-        with self.noted(self.group):
-            self._coming.append((whole, self.group.start_all_gather(whole, part)))
+        part, group = self.held.detach(), self.group
+        if self._kept is not None and self.stays is not None and self.stays.group is not None:
+            part, group = self._kept, self.stays.group
+        whole = part.new_empty(part.numel() * group.size)
+        with self.noted(group):
+            self._coming.append((whole, group.start_all_gather(whole, part)))
 
     def _gathered(self) -> torch.Tensor:
         """All weights [elements], gathered from what the ranks hold: now, if no gather has started ahead."""
-        if not self._coming:
-            self.start_gather()
-        whole, work = self._coming.popleft()
-        work.wait()
+        if self.stays_whole and self._kept is not None:
+            whole = self._kept
+        else:
+            if not self._coming:
+                self.start_gather()
+            whole, work = self._coming.popleft()
+            work.wait()
+            if self._keeps and self._kept is None and self.stays is not None:
+                group = self.stays.group
+                self._kept = whole if group is None else part_of(whole, group).clone()
         self.group.world.ahead.awaited(self)
         return whole
 
-    def scatter(self, gradients: Iterable[torch.Tensor | None]) -> None:
-        """Starts to reduce the weights' gradients to this rank's part of them, [elements / ranks]."""
+    def take(self, gradients: Sequence[torch.Tensor | None]) -> None:
+        """Takes the weights' gradients of a task: starts to reduce them to this rank's part, [elements / ranks], or
+        adds them to those of the tasks before."""
+        if not self.stays_whole:
+            self._scatter(gradients)
+        elif self._gradient is None:
+            self._gradient = self.concatenated(self.held, gradients)
+        else:
+            for slot, gradient in zip(self.slots, gradients, strict=True):
+                if gradient is not None:
+                    self._gradient[slot.start : slot.stop].add_(gradient.reshape(-1))
+
+    def _scatter(self, gradients: Iterable[torch.Tensor | None]) -> None:
         self.group.world.ahead.reduces(self.take_scattered)
         self._arriving = Reduction(self, self.completion.in_backward, self.concatenated(self.held, gradients))
 
@@ -474,17 +539,24 @@ class _Gather(torch.autograd.Function):
         flat: ShardedWeights = ctx.flat
         with flat.timed("scatter"):
             flat.drop()  # what reads the weights has run
-            flat.scatter(gradients)
+            flat.take(gradients)
         return None, None, None
 
 
 def make_flat_param(
-    number: int, values: Tensors, levels: Levels, tied: Tie | None, parts: int, ahead: int = 0
+    number: int,
+    values: Tensors,
+    levels: Levels,
+    tied: Tie | None,
+    parts: int,
+    ahead: int = 0,
+    stays: Stays | None = None,
 ) -> FlatWeights:
     """The flat parameter of these weights, with their state sharded over the groups of the levels. `parts` is the
-    number of equal parts into which its completion cuts it; weights are gathered `ahead` of their readers."""
+    number of equal parts into which its completion cuts it; weights are gathered `ahead` of their readers, and those
+    that are kept stay as `stays` says."""
     if not levels.groups:
         return Replicated(number, values, tied, parts)
     if levels.weights is None:
         return ShardedState(number, values, tied, parts, levels)
-    return ShardedWeights(number, values, tied, parts, levels, levels.weights, ahead)
+    return ShardedWeights(number, values, tied, parts, levels, levels.weights, ahead, stays)

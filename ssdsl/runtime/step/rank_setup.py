@@ -11,7 +11,7 @@ from ..program.table import MoveEntry, Parcel, RoleEntry, SignalEntry, Steps, Su
 from ..ranks.transfers import Box, Broadcast, Leg, Message, Peer, SentSignal, ValueTransfer
 from ..ranks.world import Group, World
 from .completion import CompletionStep, GradientCompletion, Levels
-from .flat_params import Tie, make_flat_param
+from .flat_params import Stays, Tie, make_flat_param
 from .parts import pieces_of
 from .weights import Weights
 
@@ -147,7 +147,8 @@ def weights_of(
         tie = ties[flat.weights[0].name] if any(kind == "sum_tied" for kind, _ in steps) else None
         cuts = [axes for kind, axes in steps if kind in ("narrow", "reduce_scatter")]
         parts = math.prod(world.groups[role.mesh, axes].size for axes in cuts)  # into which the gradient is cut
-        flats.append(make_flat_param(flat.number, values, levels, tie, parts, flat.ahead))
+        kept = Stays(world.groups[role.mesh, flat.kept] if flat.kept else None) if flat.kept is not None else None
+        flats.append(make_flat_param(flat.number, values, levels, tie, parts, flat.ahead, kept))
     others = {p.name: part(p).clone() for p in pieces_of(role.others, role, world)}
     return Weights(flats, others, world)
 

@@ -330,6 +330,14 @@ class Runner:
         with self._on_flat("gradients", flat, "reduce") as weights:
             weights.wait_reduce()
 
+    def keep_weights(self, flat: int) -> None:
+        """From here on, what is gathered of a flat parameter stays."""
+        self.weights.flat(flat).keep()
+
+    def drop_weights(self, flat: int) -> None:
+        """Frees the weights of a flat parameter that stayed."""
+        self.weights.flat(flat).drop_kept()
+
     def start_gather(self, flat: int) -> None:
         """Starts to gather the weights that other ranks have updated; who reads them awaits them. A step that is
         recorded awaits them here, so that the time of a task is that of its operators."""

@@ -161,7 +161,7 @@ class CommunicationNames:
         match action:
             case Compute():
                 function = self.program.functions[action.function]
-                for found, seconds in self.costs.exposed(function, action.phase, role):
+                for found, seconds in self.costs.exposed(action, role):
                     yield self._of_task(function, action.phase, found), seconds
             case Start() | Wait():
                 yield self.of_message(self.program.messages[action.message], action.gradient), 1.0

@@ -17,6 +17,7 @@ from ssdsl.analyse.collectives import (
     of_task,
     of_updated,
 )
+from ssdsl.analyse.gathers import NONE_STAY, Staying
 from ssdsl.analyse.program_index import ProgramIndex, flat_bytes
 from ssdsl.ir.comm import Message, Move, Transfer
 from ssdsl.ir.function import Conversion, Function, Instr, Prologue, results_of
@@ -122,10 +123,9 @@ class Labelled:
             )
 
     def of_function(self, function: Function) -> Iterator[Communication]:
-        times = math.prod(t.parts for t in function.time)
-        for phase in function.phases:
+        for phase, stay, times in self._tasks(function):
             when = phase_word(phase)
-            for origin, found in groupby(of_task(self.facts, function, phase), lambda c: c.origin):
+            for origin, found in groupby(of_task(self.facts, function, phase, stay), lambda c: c.origin):
                 match origin:
                     case InstrPlace():
                         of = self.of_instr(function.at(origin))
@@ -135,6 +135,17 @@ class Labelled:
                         for call in _calls(found):
                             what = gathered(call, when)
                             yield from self.counted((call,), what, of, function.submesh, times)
+
+    def _tasks(self, function: Function) -> Iterator[tuple[Phase, Staying, int]]:
+        """Yields the phases of a function with the number of tasks in each: those for which unlike weights stay are
+        told apart."""
+        staying, times = self.facts.staying, math.prod(t.parts for t in function.time)
+        stays = Counter((task.phase, stay) for task, stay in staying.items() if task.function == function.number)
+        for phase in function.phases:
+            own = {stay: count for (of, stay), count in stays.items() if of is phase}
+            yield from ((phase, stay, count) for stay, count in own.items())
+            if left := times - sum(own.values()):
+                yield phase, NONE_STAY, left
 
     def of_instr(self, instr: Instr) -> str:
         """The operator whose result an instruction converts or computes."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ssdsl.analyse.program_index import ProgramIndex, flat_bytes
 from ssdsl.analyse.tape import Touch, TouchKind, peak_bytes
 from ssdsl.ir.function import Function, starts_of_gathers
+from ssdsl.ir.param import FlatParam
 from ssdsl.ir.uses import InstrPlace
 from ssdsl.lower.params.regathered import GatherStep
 
@@ -17,12 +18,12 @@ REDUCED = "gradients that are being reduced"
 
 def forward_bytes(facts: ProgramIndex, function: Function) -> int:
     """The most bytes of gathered weights at a time while forward runs."""
-    return peak_bytes(_touches(facts, _forward(function), function.ahead.forward), {})
+    return peak_bytes(_touches(facts, _forward(function), function.ahead.forward, is_forward=True), {})
 
 
 def backward_touches(facts: ProgramIndex, function: Function) -> list[Touch]:
     """The touches of gathered weights in a whole backward, in order."""
-    return [*_touches(facts, _backward(facts, function), function.ahead.backward)]
+    return [*_touches(facts, _backward(facts, function), function.ahead.backward, is_forward=False)]
 
 
 def _forward(function: Function) -> Iterator[GatherStep | Touch]:
@@ -37,19 +38,19 @@ def _forward(function: Function) -> Iterator[GatherStep | Touch]:
 
 def _backward(facts: ProgramIndex, function: Function) -> Iterator[GatherStep | Touch]:
     for step in facts.regathered(function).steps:
+        flat = facts.program.flats[step.gather[1]]
         if not step.reduces:
             yield step
-            continue
-        flat = step.gather[1]
-        yield from (Touch(step.at, storage, TouchKind.DROP) for storage in (_weights(flat), REDUCED))
-        yield Touch(step.at, REDUCED, TouchKind.MAKE, flat_bytes(facts.program.flats[flat]))
+        elif not flat.stays_whole:
+            yield from (Touch(step.at, storage, TouchKind.DROP) for storage in (_weights(flat.number), REDUCED))
+            yield Touch(step.at, REDUCED, TouchKind.MAKE, flat_bytes(flat))
 
 
 def _touches(
-    facts: ProgramIndex, steps: Iterable[GatherStep | Touch], groups: Sequence[Sequence[int]]
+    facts: ProgramIndex, steps: Iterable[GatherStep | Touch], groups: Sequence[Sequence[int]], *, is_forward: bool
 ) -> Iterator[Touch]:
     """Yields touches, with each gather where it starts; `groups` are the gathers of each section, if some start ahead
-    of their reader."""
+    of their reader. Weights that stay whole are not the task's own."""
     flats, steps = facts.program.flats, [*steps]
     gathers = [step.gather[1] for step in steps if isinstance(step, GatherStep)]
     starts = iter(starts_of_gathers(len(gathers), groups, lambda flat: flats[flat].ahead))
@@ -57,8 +58,13 @@ def _touches(
         if isinstance(step, Touch):
             yield step
         else:
-            begun = (gathers[n] for n in next(starts))
-            yield from (Touch(step.at, _weights(flat), TouchKind.GATHER, flat_bytes(flats[flat])) for flat in begun)
+            own = (flats[gathers[n]] for n in next(starts) if not _stays(flats[gathers[n]], is_forward=is_forward))
+            yield from (Touch(step.at, _weights(flat.number), TouchKind.GATHER, flat_bytes(flat)) for flat in own)
+
+
+def _stays(flat: FlatParam, *, is_forward: bool) -> bool:
+    """Whether the weights stay whole in tasks of this direction."""
+    return flat.stays_whole and not (is_forward and flat.kept is not None and flat.kept.in_backward)
 
 
 def _weights(flat: int) -> str:

@@ -20,8 +20,22 @@ from ssdsl.analyse.state import StatePrecision
 from ssdsl.ir.comm import AllGather, Exchange, Narrow, Step, Transfer, travels
 from ssdsl.ir.execute import ActionPart
 from ssdsl.ir.function import Backward, Conversion, Function, FunctionInput, OpPart, Prologue, results_of
+from ssdsl.ir.param import FlatParam
 from ssdsl.ir.parts import parts_read
-from ssdsl.ir.program import At, Compute, Free, Program, Role, ScatterGrads, Start, Wait, WaitReduce, on_devices
+from ssdsl.ir.program import (
+    At,
+    Compute,
+    DropWeights,
+    Free,
+    KeepWeights,
+    Program,
+    Role,
+    ScatterGrads,
+    Start,
+    Wait,
+    WaitReduce,
+    on_devices,
+)
 from ssdsl.ir.value import Name, Var
 from ssdsl.model.graph import ITEMSIZE, Origin
 from ssdsl.plan.plan import Phase
@@ -177,6 +191,7 @@ class _Liveness:
     leaving: dict[SlotPart, int] = field(default_factory=dict)  # bytes of sources of what is in flight
     learned: dict[int, float] = field(default_factory=dict)
     scattering: int = 0  # bytes of whole gradients that go to their owners
+    adding: set[int] = field(default_factory=set)  # flat parameters of which whole gradients are added up
     changes: list[Change] = field(default_factory=list)
 
     def run(self, role: Role, ran: Sequence[Interval]) -> None:
@@ -188,12 +203,19 @@ class _Liveness:
                 (sent if x.part is ActionPart.SENT else arrived)[x.action[:3]] = x
         self.freed.update(a for a in role.actions if isinstance(a, Free))
         start = end = now = 0.0  # the last task or message; `now` is the time at which the role posts what follows
+        staying: list[FlatParam] = []  # weights that stay from the next task on
+        adds = self._added(role)
         for action in role.actions:
             match action:
                 case Compute():
                     task = next(tasks)
                     start, end = task.start, task.end
                     now = end
+                    for flat in staying:
+                        self._change(start, _kept_bytes(flat), "weights")
+                    staying = []
+                    if action.phase.of_weights:
+                        self._add_up(adds.get(action.function, []), end)
                     self._task(action, start, end)
                 case Start():
                     journey = sent.get(part := action[:3])
@@ -201,9 +223,17 @@ class _Liveness:
                     end = end if journey is None else journey.end
                 case Wait() if action.gradient:
                     self.awaited.append(arrived[action])
+                case KeepWeights():
+                    staying.append(self.program.flats[action.flat])
+                case DropWeights():
+                    self._change(end, -_kept_bytes(self.program.flats[action.flat]), "weights")
                 case ScatterGrads():
-                    flat, itemsize = self.program.flats[action.flat], self.activations.facts.state.gradient_bytes
-                    self._scatter(end, flat.elements_over(flat.sharded.weights) * itemsize(flat.dtype))
+                    flat = self.program.flats[action.flat]
+                    size = self._gradient_bytes(flat)
+                    if flat.number in self.adding:
+                        self.adding.discard(flat.number)
+                        self._change(end, -size, "gradients")
+                    self._scatter(end, size)
                 case WaitReduce():
                     self._scatter(end, 0)
                 case Free() if (slot := self.slots.pop(action, None)) is not None:
@@ -219,6 +249,28 @@ class _Liveness:
         """Adds memory that is held for a time."""
         if size_bytes:
             self.changes += ((start, size_bytes, part), (end, -size_bytes, part))
+
+    def _gradient_bytes(self, flat: FlatParam) -> int:
+        """The bytes of the gradients that a backward leaves of a flat parameter."""
+        before, _, _ = flat.cuts
+        return flat.elements_over(before) * self.activations.facts.state.gradient_bytes(flat.dtype)
+
+    def _added(self, role: Role) -> dict[int, list[FlatParam]]:
+        """By function, the flat parameters of weights that stay whole to whose gradients its backward adds."""
+        flats = [flat for flat in self.program.flats_of(role) if flat.stays_whole]
+        found: dict[int, list[FlatParam]] = {}
+        for function in self.program.functions_of(role) if flats else ():
+            learns = (f for f in flats if f.submesh == function.submesh and not function.trained.isdisjoint(f.weights))
+            found[function.number] = [*learns]
+        return found
+
+    def _add_up(self, flats: list[FlatParam], time: float) -> None:
+        """Adds the memory of whole gradients from the end of the first backward on that adds to them: until then they
+        are counted with that task."""
+        for flat in flats:
+            if flat.number not in self.adding:
+                self.adding.add(flat.number)
+                self._change(time, self._gradient_bytes(flat), "gradients")
 
     def _scatter(self, time: float, size_bytes: int) -> None:
         """Adds the memory of gradients that go to their owners, and are whole until the next ones go, or until they are
@@ -309,6 +361,12 @@ class _Liveness:
             if not action.gradient:
                 is_kept = self.program.functions[message.consumer].backward is not Backward.NONE
                 self.slots[message.target_slot, action.at] = _Slot("transfers", size, is_kept)
+
+
+def _kept_bytes(flat: FlatParam) -> int:
+    """The bytes of the weights of a flat parameter that stay."""
+    assert flat.kept is not None
+    return flat_bytes(flat, flat.kept.axes)
 
 
 def _source_bytes(function: Function, slot: str, *, gradient: bool) -> int:

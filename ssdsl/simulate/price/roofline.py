@@ -23,6 +23,7 @@ from ssdsl.analyse.collectives import (
     of_task,
     of_travel,
 )
+from ssdsl.analyse.gathers import NONE_STAY, Staying
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Device
@@ -143,13 +144,14 @@ class Roofline:
         self.computing = Computing(facts, fusion)
         self.network = Network(cluster)
         self.devices = {r.name: cluster.devices(tuple(r.submesh.ranks())) for r in self.program.roles}
-        self.communication: dict[tuple[int, Phase], Cost] = {}
+        self.communication: dict[tuple[int, Phase, Staying], Cost] = {}
 
     def of(self, action: Traced, role: Role) -> Cost:
         """The cost of an action on the slowest device of a role."""
         match action:
             case Compute():
-                return self._compute(self.program.functions[action.function], action.phase, role)
+                stay = self.facts.staying.get(action, NONE_STAY)
+                return self._compute(self.program.functions[action.function], action.phase, stay, role)
             case Start():
                 return self.network.message(self.program.messages[action.message], action.gradient)
             case Travel():
@@ -189,30 +191,34 @@ class Roofline:
         back = times.recompute + times.dgrad + times.wgrad
         return times.forward + talks(Phase.FORWARD), back + talks(*(p for p in function.phases if not p.is_forward))
 
-    def _compute(self, function: Function, phase: Phase, role: Role) -> Cost:
+    def _compute(self, function: Function, phase: Phase, stay: Staying, role: Role) -> Cost:
         """The cost of a task: the time that it computes, and that of its collectives which no computing hides."""
-        slowest, key = self._slowest(function, phase, role), (function.number, phase)
+        slowest, key = self._slowest(function, phase, role), (function.number, phase, stay)
         if key not in self.communication:
-            self.communication[key] = total(cost for _, cost in self._collectives(function, phase, slowest))
+            self.communication[key] = total(cost for _, cost in self._collectives(function, phase, stay, slowest))
         return total((Cost(self.computing.times(function, slowest).of(phase)), self.communication[key]))
 
-    def exposed(self, function: Function, phase: Phase, role: Role) -> Iterator[tuple[TaskCollective, float]]:
+    def exposed(self, task: Compute, role: Role) -> Iterator[tuple[TaskCollective, float]]:
         """Yields the collectives of a task with the seconds of each that no computing hides."""
-        for found, cost in self._collectives(function, phase, self._slowest(function, phase, role)):
+        function, stay = self.program.functions[task.function], self.facts.staying.get(task, NONE_STAY)
+        slowest = self._slowest(function, task.phase, role)
+        for found, cost in self._collectives(function, task.phase, stay, slowest):
             yield found, cost.communication_s
 
     def _slowest(self, function: Function, phase: Phase, role: Role) -> Device:
         return max(self.devices[role.name], key=lambda d: self.computing.times(function, d).of(phase))
 
-    def _collectives(self, function: Function, phase: Phase, device: Device) -> Iterator[tuple[TaskCollective, Cost]]:
+    def _collectives(
+        self, function: Function, phase: Phase, stay: Staying, device: Device
+    ) -> Iterator[tuple[TaskCollective, Cost]]:
         """Yields the collectives that a task awaits, each with its cost: `hidden_s` of its time are hidden,
         `compute_s` is that by which operators are slower for it. Where none runs beside computing, those that overlap
         with the same product are hidden as a group: the longer time counts."""
-        weights = self._weights(function, phase)
+        weights = self._weights(function, phase, stay)
         waits = self._waits(function, phase, device, weights)
         every = (
             c
-            for c in of_task(self.facts, function, phase)
+            for c in of_task(self.facts, function, phase, stay)
             if not (weights and isinstance(c.origin, OfGather)) and c.origin not in function.departing
         )
         for (overlaps, place), group in itertools.groupby(every, key=lambda c: (c.call.overlaps, _in(waits, c))):
@@ -230,13 +236,13 @@ class Roofline:
             cost = self.network.collective(collective.call, function.submesh)
             yield collective, _exposing(cost, waits[number], device)
 
-    def _weights(self, function: Function, phase: Phase) -> Travelling | None:
+    def _weights(self, function: Function, phase: Phase, stay: Staying) -> Travelling | None:
         """The weights in parts that travel while a task computes; None if there are none."""
         is_whole = phase.is_forward or phase is Phase.BACKWARD
         if not (self.cluster.overlaps_collectives and is_whole and any(s.gathers for s in function.sections)):
             return None
         return Travelling(
-            self.facts, function, phase, lambda c: self.network.collective(c, function.submesh).communication_s
+            self.facts, function, phase, stay, lambda c: self.network.collective(c, function.submesh).communication_s
         )
 
     def _waits(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from ssdsl.analyse.collectives import OfGather, SizedCollective, learns_weights, of_action, of_homes, of_task, of_travel
+from ssdsl.analyse.gathers import NONE_STAY, Staying
 from ssdsl.analyse.program_index import ProgramIndex, flat_bytes, size_bytes
 from ssdsl.ir.comm import Message, Transfer
 from ssdsl.ir.function import Backward, Called, Function, OpPart, Section, Side, Write, results_of
@@ -60,7 +61,7 @@ class Profiled:
         """The cost of an action on each device of a role."""
         match action:
             case Compute():
-                return self._task(self.program.functions[action.function], action.phase)
+                return self._task(action)
             case Start():
                 return self._message(action)
             case Travel():
@@ -90,12 +91,14 @@ class Profiled:
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
-    def _task(self, function: Function, phase: Phase) -> Cost:
+    def _task(self, task: Compute) -> Cost:
+        function, phase = self.program.functions[task.function], task.phase
+        stay = self.facts.staying.get(task, NONE_STAY)
         computing = sum(self._instructions(function, phase))
         computing += self._growing(f"task {_measured(phase).word}", instructions(function))
         computing += sum(self._gradients(function, phase))
-        computing += sum(self._gathers(function, phase))
-        awaited = (c for c in of_task(self.facts, function, phase) if c.origin not in function.departing)
+        computing += sum(self._gathers(function, phase, stay))
+        awaited = (c for c in of_task(self.facts, function, phase, stay) if c.origin not in function.departing)
         met = (self._collective(c.call, function) for c in awaited)
         return total((Cost(computing), *met))
 
@@ -141,9 +144,9 @@ class Profiled:
             if tasks > first:
                 yield self._growing("next gradient", size) * (tasks - first) / tasks
 
-    def _gathers(self, function: Function, phase: Phase) -> Iterator[float]:
+    def _gathers(self, function: Function, phase: Phase, stay: Staying) -> Iterator[float]:
         """Yields the seconds of ZeRO-3's copies, beside its communication."""
-        for name, size in copies(self.facts, function, phase):
+        for name, size in copies(self.facts, function, phase, stay):
             yield self._growing(name, size)
 
     # -- communication -------------------------------------------------------------------------------------------------
@@ -240,11 +243,11 @@ def gradients(facts: ProgramIndex, function: Function) -> Iterator[tuple[FlatPar
                 yield flat, flat_bytes(flat, flat.sharded.weights)
 
 
-def copies(facts: ProgramIndex, function: Function, phase: Phase) -> Iterator[tuple[str, int]]:
+def copies(facts: ProgramIndex, function: Function, phase: Phase, stay: Staying) -> Iterator[tuple[str, int]]:
     """Yields ZeRO-3's copies in a task, and the memory that it frees after a section: (`gather`, `scatter` or `drop`,
     bytes). Freeing what only backward gathers is part of its `scatter`."""
     kinds = {"all_gather": "gather", "reduce_scatter": "scatter", "all_reduce": "scatter"}
-    for collective in of_task(facts, function, phase):
+    for collective in of_task(facts, function, phase, stay):
         if isinstance(collective.origin, OfGather):
             yield kinds[collective.call.kind], collective.call.size_bytes
     runs_again = phase.of_inputs

@@ -168,6 +168,18 @@ def flat_size(program: Program) -> Found:
 
 
 @mutation
+def kept_otherwise(program: Program) -> Found:
+    """Weights stay in parts that they never have, or whole while their gradients go in parts, or the other way."""
+    for where, flat, become in _flats(program):
+        if flat.kept is not None:
+            outside = tuple(axis for axis, _ in flat.submesh.axes if axis not in flat.sharded.weights)
+            for axes in {(), flat.sharded.weights, flat.sharded.weights[:1], outside[:1]}:
+                if bool(axes) != bool(flat.kept.axes) or not {*axes} < {*flat.sharded.weights}:
+                    yield f"{where} {axes}", become(replace(flat, kept=replace(flat.kept, axes=axes)))
+            yield f"{where} none", become(replace(flat, kept=None))
+
+
+@mutation
 def home_changed(program: Program) -> Found:
     """The optimizer steps on a weight nowhere, on a part of it, or where no device is."""
     for where, flat, become in _flats(program):

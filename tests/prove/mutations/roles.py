@@ -7,9 +7,11 @@ from ssdsl.ir.program import (
     Action,
     BeginReduce,
     Compute,
+    DropWeights,
     End,
     Free,
     GatherParam,
+    KeepWeights,
     Program,
     ScatterGrads,
     Start,
@@ -101,6 +103,27 @@ def updated_too_early(program: Program) -> Found:
             if any(isinstance(a, Compute) for a in actions[:k]):
                 last = max(j for j in range(k) if isinstance(actions[j], Compute | WaitReduce))
                 yield f"{where} before the last", become(moved(actions, k, last))
+
+
+@mutation
+def kept_too_long(program: Program) -> Found:
+    """Weights that stay through the update that changes them, or that are kept twice."""
+    for where, _, actions, k, become in _actions(program):
+        if isinstance(actions[k], DropWeights):
+            yield where, become(moved(actions, k, actions.index(Update()) + 1))
+        if isinstance(actions[k], KeepWeights):
+            yield where, become((*actions, actions[k]))
+
+
+@mutation
+def kept_on_some_devices(program: Program) -> Found:
+    """One role drops weights a task earlier than the others of its devices do."""
+    for where, n, actions, k, become in _actions(program):
+        if isinstance(action := actions[k], DropWeights):
+            others = (r for r in program.roles if r is not program.roles[n] and action in r.actions)
+            if any(others):
+                last = max(j for j in range(k) if isinstance(actions[j], Compute))
+                yield where, become(moved(actions, k, last))
 
 
 @mutation

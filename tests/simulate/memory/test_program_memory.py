@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
-from ssdsl.analyse.program_index import ProgramIndex
+from ssdsl.analyse.program_index import ProgramIndex, flat_bytes
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import compile_source
 from ssdsl.run.in_process.alone import Alone
@@ -226,6 +226,19 @@ def test_the_most_of_a_pipeline(tmp_path: Path, rank: int) -> None:
     parts = dict(step(found, cluster="laptop").devices[rank].peak_parts)
     simulated = sum(parts.get(part, 0) for part in ("activations", "scratch", "gradients", "transfers"))
     measured = Watched(found, rank, tmp_path / "program", "gpt:tiny").most()
+    assert simulated == pytest.approx(measured, rel=0.04)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_the_most_of_weights_that_stay(tmp_path: Path, rank: int) -> None:
+    """Whole weights of the running stage, and their whole gradients until these are reduced."""
+    found = compiled("breadth_first", "gpt:small,vocab=64")
+    role = rank // 2
+    parts = dict(step(found, cluster="laptop").devices[role].peak_parts)
+    flats = found.program.flats_of(found.program.roles[role])
+    there = sum(flat_bytes(flat, flat.sharded.weights) for flat in flats)
+    simulated = sum(parts[part] for part in ("weights", "activations", "scratch", "gradients", "transfers")) - there
+    measured = Watched(found, rank, tmp_path / "program", "gpt:small,vocab=64").most()
     assert simulated == pytest.approx(measured, rel=0.04)
 
 
