@@ -19,6 +19,7 @@ SWIN = "swin:small"
 UNET = "bench/unet.py:small"
 LONG = "gpt:small,seq=2048,batch=1"
 VOLUME = "cosmoflow:tiny,width=64,batch=1"  # channels 8, 16, 32, 64; linear layers to 64, 32 and 4
+MUON = "gpt:small,hidden=128"  # Muon multiplies in bfloat16, which is slow on processors
 MIXTURE = "mixtral:tiny,hidden=256,heads=8,ffn=512,layers=4,experts=8,seq=128,vocab=2048,balance=0"
 HAND_LIMIT = 1.02  # our step may take so many times as long as a hand-written program's
 TINY_LIMIT = 1.10  # where operators are so small that the time is that of Python
@@ -71,7 +72,8 @@ def single(model: str) -> Contender:
 
 
 SINGLES = {
-    model: single(model) for model in (GPT, TINY, DROPOUT, SWIN, UNET, LONG, VOLUME, MIXTURE)
+    **{model: single(model) for model in (GPT, TINY, DROPOUT, SWIN, UNET, LONG, VOLUME, MIXTURE)},
+    MUON: Contender("the module", "one device, gpt:small, Muon", Maker.LIBRARY, "single_muon", 1, MUON),
 }  # all have their losses
 
 
@@ -159,6 +161,8 @@ CONTENDERS = (
     *beside("context_parallel.ssp", ("C=2",), "ring x2", ("fused kernel, isend", "hand_ring"), model=LONG),
     *beside("spatial.ssp", ("D=2", "H=1"), "halo x2", ("planes at the cut", "hand_halo"), model=VOLUME),
     *beside("experts.ssp", ("E=2",), "experts x2", ("two all_to_alls", "hand_experts"), model=MIXTURE),
+    Contender("muon.ssp", "Muon, data parallel x2", Maker.OURS, "engine_muon", model=MUON),
+    Contender("each matrix on one rank", "Muon, data parallel x2", Maker.HAND, "hand_muon", model=MUON),
     *beside("data_parallel.ssp", ("D=2",), "tiny, data parallel x2", ("flat all_reduce", "hand_dp"), model=TINY),
     *beside("tensor_parallel.ssp", ("T=2",), "tiny, tensor parallel x2", ("Megatron style", "hand_tp"), model=TINY),
     *beside("pipeline.ssp", ("S=2", "M=4"), "tiny, pipeline x2, 1F1B", ("isend and irecv", "hand_1f1b"), model=TINY),

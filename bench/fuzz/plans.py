@@ -34,6 +34,9 @@ def draw_plan(draw: Random, graph: Graph, dim: str = "") -> tuple[str, ...]:
         said = any(".optimizer by row" in s for s in plan.statements)
         axes = draw.sample(list(plan.axes), draw.randint(1, len(plan.axes)))
         plan.statements += [] if said else [f"split {chosen.text}.optimizer by matrix into {', '.join(axes)}"]
+    chosen = plan.selection()
+    if draw.random() < 0.1 and _reads_weights(plan, chosen):
+        plan.statements.append(f"assign {chosen.text}.optimizer to host")
     for words, numbers in (("prefetch {}.weights by", [0, 2, 3]), ("bucket {}.grads by", [1, 2])):
         chosen = plan.selection()
         if draw.random() < 0.15 and chosen.text[0].isalpha() and _reads_weights(plan, chosen):

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from ssdsl.cluster.cluster import Cluster, Level, NodeGroup, StepError
-from ssdsl.cluster.device import CONTENTION, Device, Overlap
+from ssdsl.cluster.device import CONTENTION, Device, Host, Overlap
 from ssdsl.cluster.errors import BadLevels, MissingKey, UnknownDevice
 from ssdsl.cluster.link import Link
 from ssdsl.cluster.places import Path, Places
@@ -52,7 +52,17 @@ def _device(table: dict[str, Any]) -> Device:
 
 def _group(table: dict[str, Any], devices: dict[str, Device]) -> NodeGroup:
     levels = _levels(table["levels"], table["count"] * table["devices"], first=table["devices"])
-    return NodeGroup(devices[table["device"]], levels, table.get("site", ""))
+    host = _host(table["host"]) if "host" in table else None
+    return NodeGroup(devices[table["device"]], levels, table.get("site", ""), host)
+
+
+def _host(table: dict[str, Any]) -> Host:
+    return Host(
+        memory_bytes=round(table["memory_gib"] * GIB),
+        memory_bandwidth=table["memory_bandwidth_gb_s"] * GB,
+        link_bandwidth=table["bandwidth_gb_s"] * GB,
+        latency=table.get("latency_us", 0.0) * MICRO,
+    )
 
 
 def _levels(tables: list[dict[str, Any]], whole: int, first: int | None = None) -> tuple[Level, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from ssdsl.cluster.device import Device, Overlap
+from ssdsl.cluster.device import Device, Host, Overlap
 from ssdsl.cluster.errors import ClusterTooSmall
 from ssdsl.cluster.link import Link
 from ssdsl.record import Record, replace
@@ -38,6 +38,7 @@ class NodeGroup(Record):
     device: Device
     levels: tuple[Level, ...]
     site: str = ""
+    host: Host | None = None
 
     @property
     def per_node(self) -> int:
@@ -148,6 +149,23 @@ class Cluster:
         if len(self.groups) == 1:
             return (self.groups[0].device,)
         return tuple(dict.fromkeys(self.device(rank) for rank in ranks))
+
+    def host(self, rank: int) -> Host | None:
+        """The host of a rank's node, if the file says anything of it. That of cores has their memory."""
+        group = self.groups[0 if self.shares_cores else self._group(rank)]
+        if group.host is None and self.shares_cores:
+            bandwidth = group.device.achievable_bandwidth()
+            return Host(group.device.memory_bytes * group.size, bandwidth * group.size, bandwidth / 2, 0.0)
+        return group.host
+
+    def on_node(self, rank: int, world: int) -> int:
+        """How many of `world` ranks are on the node of a rank."""
+        if self.shares_cores:
+            return world
+        number = self._group(rank)
+        start, per_node = sum(group.size for group in self.groups[:number]), self.groups[number].per_node
+        first = start + (rank - start) // per_node * per_node
+        return min(world, first + per_node) - first
 
     def link(self, ranks: Ranks, busy: Ranks | None = None) -> Link:
         """The slowest link between these ranks: the share of one rank while the `busy` ranks communicate (None: all

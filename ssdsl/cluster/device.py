@@ -63,3 +63,14 @@ class Overlap(Record):
     sends: bool = True
     gradients: bool = True
     products: bool = False
+
+
+class Host(Record):
+    """The memory of a node's host, which its devices share. `link_bandwidth` is that of the link between the host and
+    each device, in bytes per second and direction; `memory_bandwidth` what all updates on the host read and write
+    together."""
+
+    memory_bytes: int
+    memory_bandwidth: float
+    link_bandwidth: float
+    latency: float

@@ -85,12 +85,22 @@ LINK = {
     "send_latency_us": Key(TIME, "1.9", required=False),
     "source": SOURCE,
 }
+HOST = TableSchema(
+    {
+        "memory_gib": Key(MEMORY, "2048"),
+        "memory_bandwidth_gb_s": Key(RATE, "409"),
+        "bandwidth_gb_s": Key(RATE, "25"),
+        "latency_us": Key(TIME, "10", required=False),
+        "source": SOURCE,
+    }
+)
 NODES = TableSchema(
     {
         "device": Key(TEXT, '"a100"'),
         "count": Key(COUNT, "4"),
         "devices": Key(COUNT, "8"),
         "site": Key(TEXT, '"Paris"', required=False),
+        "host": Key(HOST, "a table [nodes.host] with memory_gib and bandwidth_gb_s", required=False),
         "levels": Key(
             TableSchema(LINK), "a table [[nodes.levels]] with name, bandwidth_gb_s and latency_us", many=True
         ),

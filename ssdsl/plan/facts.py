@@ -17,6 +17,7 @@ from ssdsl.plan.plan import (
     Index,
     Keep,
     Mesh,
+    OnHost,
     OpPlan,
     Order,
     PartRun,
@@ -150,6 +151,7 @@ class Facts:
     prefetched: list[WeightsMark] = field(default_factory=list)
     buckets: list[WeightsMark] = field(default_factory=list)
     kept: list[Keep] = field(default_factory=list)
+    on_host: list[OnHost] = field(default_factory=list)
     cuts: list[SplitIndex] = field(default_factory=list)
     uncut: list[Uncut] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)  # about operators that a statement names in vain

@@ -124,6 +124,7 @@ def plan_of(ctx: Context) -> Plan:
         prefetched=tuple(facts.prefetched),
         buckets=tuple(facts.buckets),
         kept=tuple(facts.kept),
+        on_host=tuple(facts.on_host),
     )
     return on_outer_meshes(divide_axes(plan))
 

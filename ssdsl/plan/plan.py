@@ -265,6 +265,15 @@ class Keep:
         return self.axes, self.through, self.in_backward
 
 
+@dataclass(frozen=True, slots=True)
+class OnHost:
+    """`assign OPS.optimizer to host`: this state of the weights lies in the memory of the host, and is stepped on
+    there."""
+
+    weights: frozenset[str]
+    span: Span = field(compare=False)
+
+
 class PartRun(Record):
     """Parts `first` to `first + count - 1` of the `total` parts of an index: those that an operator is, where a plan
     names parts (`separate.py`)."""
@@ -401,6 +410,7 @@ class Plan(Record):
     prefetched: tuple[WeightsMark, ...] = ()
     buckets: tuple[WeightsMark, ...] = ()
     kept: tuple[Keep, ...] = ()
+    on_host: tuple[OnHost, ...] = ()
     divided: tuple[DividedAxis, ...] = ()
 
     @property
@@ -426,6 +436,10 @@ class Plan(Record):
     def bucket_megabytes(self, weight: str) -> int | None:
         """The size of the bucket in which the gradient of a weight lies; None if the plan does not say."""
         return _mark_of(self.buckets, weight)
+
+    def is_on_host(self, weight: str) -> bool:
+        """Whether the optimizer's state of a weight lies in the memory of the host."""
+        return any(weight in stated.weights for stated in self.on_host)
 
     def said(self, operator: str, index: str) -> Span | None:
         """The span of the `split` that cuts an operator by an index; None if there is none."""

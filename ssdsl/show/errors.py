@@ -108,6 +108,18 @@ class DeviceOutOfMemory(Diagnostic):
     change: str
 
 
+class HostOutOfMemory(Diagnostic):
+    """The state that a plan assigns to the host does not fit into its memory, which the devices of a node share."""
+
+    code = "E0617"
+    title = "`{role}` needs {held} of its host for each device; on `{cluster}` there are {capacity}"
+    help = "cut the state: `split model.optimizer by row into` an axis along which it is replicated"
+    role: str
+    held: str
+    cluster: str
+    capacity: str
+
+
 class NearlyFull(Diagnostic):
     """By the simulator, a step fills more than 95 % of a device's memory.
 

@@ -17,7 +17,7 @@ class DeviceReport(Record):
     without collectives that they wait for), `optimizer_s` (of the update), `exposed_s` (of communication, with nothing
     else to run) and of the time that it is idle, as it waits for other devices. `communication_s` is the time in which
     its links carry something for it, hidden or exposed. `peak_parts` are the bytes of each part of its memory at the
-    peak.
+    peak. `host_bytes` are what it has in the memory of its host, of a share of `host_capacity_bytes`.
     """
 
     name: str
@@ -32,6 +32,8 @@ class DeviceReport(Record):
     peak_bytes: int
     peak_parts: tuple[tuple[str, int], ...]
     capacity_bytes: int | None
+    host_bytes: int = 0
+    host_capacity_bytes: int | None = None
 
     @property
     def exposed_s(self) -> float:

@@ -13,6 +13,7 @@ from ssdsl.model.products import step_flops
 from ssdsl.record import Record, replace
 from ssdsl.simulate.draw_timeline import draw, title_of
 from ssdsl.simulate.early_receives import roles_of_devices
+from ssdsl.simulate.errors import NoHost
 from ssdsl.simulate.exposed import Exposure, exposures
 from ssdsl.simulate.memory.activations import Activations
 from ssdsl.simulate.memory.memory import memories
@@ -23,6 +24,7 @@ from ssdsl.simulate.report import DeviceReport, Report, Traffic
 from ssdsl.simulate.run import Epilogue, Interval, Trace, epilogues, run
 from ssdsl.simulate.shared_cores import on_cores
 from ssdsl.simulate.timeline import Memory
+from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 
 
@@ -74,6 +76,7 @@ def simulate(
 
 def simulated(program: Program, cluster: Cluster, prices: Prices, costs: Costs | None = None) -> SimulatedStep:
     """The step without a report. Programs that differ only in the places of statements have the same step."""
+    check_host(program, cluster)
     program = replace(program, roles=roles_of_devices(program))
     kinds = [cluster.devices(tuple(role.submesh.ranks())) for role in program.roles]
     # times that were measured in a step include what communication beside them costs
@@ -89,12 +92,21 @@ def simulated(program: Program, cluster: Cluster, prices: Prices, costs: Costs |
     return SimulatedStep(cluster, trace, epilogues(trace), memory)
 
 
+def check_host(program: Program, cluster: Cluster) -> None:
+    """Raises PlanError if state lies on hosts of which the cluster's file says nothing."""
+    ranks = (flat.submesh.first for flat in program.flats if flat.on_host)
+    if any(cluster.host(rank) is None for rank in dict.fromkeys(ranks)):
+        raise PlanError(NoHost(program.plan.on_host[0].span, cluster.name))
+
+
 def report(step: SimulatedStep, program: Program, source: Source) -> Report:
     """The report of a simulated step; its timeline refers to the lines of the plan's text."""
     cluster, trace, ends = step.cluster, step.trace, step.ends
     step_s, exposed = max((e.end for e in ends), default=0.0), exposures(program, trace, cluster)
     kept = [r for r, role in enumerate(program.roles) if role.actions]
-    devices = tuple(_device(program.roles[r], cluster, trace.ran[r], exposed[r], step.memory[r], step_s) for r in kept)
+    devices = tuple(
+        _device(program, program.roles[r], cluster, trace.ran[r], exposed[r], step.memory[r], step_s) for r in kept
+    )
     flops = step_flops(program.graph, trains=program.trains)
     cost = max((d.span_s for d in devices), default=0.0)
     busy = max((_busy_in_span(trace.ran[r], ends[r]) for r in kept), default=0.0)
@@ -122,7 +134,13 @@ def capacity_bytes(program: Program, role: Role, cluster: Cluster) -> int:
 
 
 def _device(
-    role: Role, cluster: Cluster, intervals: list[Interval], exposure: Exposure, memory: Memory, step: float
+    program: Program,
+    role: Role,
+    cluster: Cluster,
+    intervals: list[Interval],
+    exposure: Exposure,
+    memory: Memory,
+    step: float,
 ) -> DeviceReport:
     tasks = [x for x in intervals if isinstance(x.action, Compute)]
     ranks = tuple(role.submesh.ranks())
@@ -143,7 +161,16 @@ def _device(
         memory.peak_bytes,
         memory.peak_parts,
         memory.capacity_bytes,
+        memory.host_bytes,
+        _host_capacity(program, role, cluster) if memory.host_bytes else None,
     )
+
+
+def _host_capacity(program: Program, role: Role, cluster: Cluster) -> int | None:
+    """The bytes of its host's memory that each device of a role may have: the share of one of its node's ranks."""
+    rank = role.submesh.first
+    host = cluster.host(rank)
+    return None if host is None else host.memory_bytes // cluster.on_node(rank, program.plan.devices)
 
 
 def _busy_in_span(intervals: list[Interval], epilogue: Epilogue) -> float:

@@ -67,7 +67,8 @@ class TransferArrow(Record):
 class Memory(Record):
     """The memory of one device of a row over the step, as a step function: `size_bytes[k]` holds from `times_s[k]` on.
 
-    `peak_parts` are the bytes of each part of the peak ("weights", "activations", ...).
+    `peak_parts` are the bytes of each part of the peak ("weights", "activations", ...), `host_bytes` those in the
+    memory of its host.
     """
 
     row: int
@@ -77,6 +78,7 @@ class Memory(Record):
     peak_bytes: int
     peak_parts: tuple[tuple[str, int], ...]
     capacity_bytes: int | None = None
+    host_bytes: int = 0
 
 
 class MessageWait(Record):

@@ -169,6 +169,7 @@ WAYS: dict[str, tuple[Follow, ...]] = {  # one for each line of a help
     "E0268": (span,),
     "E0269": (span,),
     "E0126": (span,),
+    "E0222": (line,),
     "E0260": (span,),
     "E0261": (span,),
     "E0289": (put("25"),),

@@ -177,7 +177,7 @@ def test_complex_weights_of_a_model_in_half_precision_stay_complex() -> None:
     held = LocalTensor.whole("filter", Spectral().filter.detach())
     flat = Replicated(0, {"filter": held.tensor}, None, 1)
     (weight,) = stepped([flat], [held], InitialState({"filter": held.tensor}))
-    assert weight.parameter.is_complex() and not weight.is_master
+    assert weight.parameter.is_complex() and not weight.is_copy
 
 
 # -- half precision ----------------------------------------------------------------------------------------------------

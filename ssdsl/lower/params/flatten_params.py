@@ -55,6 +55,7 @@ class _Kind(NamedTuple):
     bucket: int | None = None  # megabytes, if the plan says so
     shares: tuple[str, ...] = ()  # the axes along which copies share a reduction
     kept: Kept | None = None  # how long they stay, with ZeRO-3
+    on_host: bool = False
 
     @property
     def summed(self) -> tuple[str, ...]:
@@ -115,7 +116,9 @@ def flatten_params(lowering: Assembled) -> Formed:
             read = readers.get((param.weight, param.submesh), ()) if layer else ()
         bucket = lowering.plan.bucket_megabytes(param.weight)
         kind = _Kind(param.submesh, param.partial, sharded, tied, where, param.dtype, param.unequal, read, bucket)
-        kind = kind._replace(kept=_kept(lowering.plan, param.weight, sharded))
+        kind = kind._replace(
+            kept=_kept(lowering.plan, param.weight, sharded), on_host=lowering.plan.is_on_host(param.weight)
+        )
         kinds.append((kind, kind.copies(param), param))
     shares = _shares(lowering, kinds)
     groups: dict[_Kind, list[Param]] = {}
@@ -168,9 +171,8 @@ def _flat(plan: Plan, number: int, kind: _Kind, params: list[Param]) -> FlatPara
     weights = tuple(p.weight for p in params)
     elements = -(-used // parts) * parts  # padded, so that all parts are of one size
     ahead = plan.gathered_ahead(weights) if kind.sharded.weights else 0
-    flat = FlatParam(
-        number, kind.submesh, weights, kind.dtype, kind.sharded, Completion(), elements, ahead, kept=kind.kept
-    )
+    about = number, kind.submesh, weights, kind.dtype, kind.sharded, Completion(), elements, ahead
+    flat = FlatParam(*about, kept=kind.kept, on_host=kind.on_host)
     return _with_completion(flat, kind.partial, kind.tied, kind.shares)
 
 

@@ -126,6 +126,7 @@ def carry_over(plan: Plan, graph: Graph, *, trains: bool = False, keep: Keep = "
         prefetched=(),
         buckets=(),
         kept=(),
+        on_host=(),
     )
     if trains:
         return carried.in_training(found)
@@ -237,6 +238,7 @@ class _Carried:
             prefetched=mine.prefetched,
             buckets=mine.buckets,
             kept=mine.kept,
+            on_host=mine.on_host,
         )
 
     def _tasks(self, tasks: TaskSet, sets: frozenset[int]) -> TaskSet | None:

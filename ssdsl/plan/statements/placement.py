@@ -12,8 +12,9 @@ from ssdsl.plan.errors.values import Wanted
 from ssdsl.plan.eval.expressions import evaluate, expect, turns, whole_number
 from ssdsl.plan.eval.select import mesh_size, whole_operators
 from ssdsl.plan.plan import InnerDevices, Mesh, Placement
+from ssdsl.plan.statements.host import to_host
 from ssdsl.plan.statements.param import origin_of
-from ssdsl.plan.values import Devices, is_devices
+from ssdsl.plan.values import Devices, StateOf, is_devices
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
@@ -135,8 +136,12 @@ class BadMesh(Traced):
 
 
 def assign(ctx: Context, s: nodes.AssignStatement) -> None:
-    """Places the COMPUTE operators of a selection; the others run wherever their consumers are."""
+    """Places the COMPUTE operators of a selection; the others run wherever their consumers are. State goes to the
+    host."""
     value = evaluate(ctx, s.operators)
+    if isinstance(value, StateOf):
+        to_host(ctx, s, value)
+        return
     found = [expect(ctx, e, is_devices, Wanted.DEVICES) for e in (s.devices, *s.copies)]
     placement, *copies = [Placement(devices.mesh, devices.fixed, s.span) for devices in found]
     operators = whole_operators(ctx, value, s.operators, "assign", what=tuple(map(str, (placement, *copies))))

@@ -66,12 +66,14 @@ class Engine:
             self._owners = ReplicaOwners(self.table, world)
             masters = programs.state if half is not None else None
             scaler = Scaler() if half is torch.float16 else None
-            homes = None
+            homes, role = None, role_of(self.table, world)
+            on_host = (
+                {w.name for flat in role.flats if flat.on_host for w in flat.weights} if role is not None else set()
+            )
             if has_homes(self.table):
-                role = role_of(self.table, world)
-                homes = Homes(role, world, self.weights.flats, self.held(), device, masters)
+                homes = Homes(role, world, self.weights.flats, self.held(), device, masters, on_host)
             away = homes.names if homes is not None else ()
-            trained = stepped(self.weights.flats, self.held(), masters, away)
+            trained = stepped(self.weights.flats, self.held(), masters, away, on_host)
             self.ending = StepEnd(trained, self.control, scaler, homes)
             made = RankPrograms(programs, world, device, self.weights, lambda: self.micro_steps)
         self.rank_programs, self.training = made, made.training

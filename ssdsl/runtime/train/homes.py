@@ -104,6 +104,7 @@ class Homes:
         held: Sequence[LocalTensor],
         device: torch.device,
         masters: InitialState | None,
+        on_host: Collection[str] = (),
     ) -> None:
         self.local = {one.name: one.tensor for one in held}
         self.moved_bytes = 0  # that this rank got from others
@@ -119,12 +120,17 @@ class Homes:
             whole = torch.empty(weight.shape, dtype=weight.dtype, device=device)
             owns = any(part.owns for part in weight.parts.values())
             one = LocalTensor.whole(weight.name, whole, owns)
-            self.params.append(OptimizedParam(one, flat_of[weight.name], torch.nn.Parameter(begun(one, masters))))
+            self.params.append(
+                OptimizedParam(one, flat_of[weight.name], torch.nn.Parameter(begun(one, masters, on_host)))
+            )
         self._begin()
 
     @torch.no_grad()
     def _begin(self) -> None:
         self._bring(self.local, {p.name: p.held.tensor for p in self.params})
+        for param in self.params if not self.has_masters else ():
+            if param.is_copy:
+                param.parameter.copy_(param.held.tensor)
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -133,7 +139,7 @@ class Homes:
         now = {p.name: torch.empty_like(p.held.tensor) for p in self.params}
         self._bring(self.local, now)
         for param in self.params:
-            if param.is_master:
+            if param.is_copy:
                 new = now[param.name].to(param.parameter.dtype)
                 param.parameter.copy_(torch.where(now[param.name] == param.held.tensor, param.parameter, new))
             param.held.tensor.copy_(now[param.name])
@@ -143,10 +149,12 @@ class Homes:
         """Brings the gradients of the weights with these names home, and gives them to the optimizer's parameters.
         `gradients` are of this rank's parts; a missing one is zero."""
         mine = {n: gradients[n] if n in gradients else self._zeros(n) for n in names if n in self.local}
-        here = {p.name: torch.zeros_like(p.parameter) for p in self.params if p.name in names}
+        here = {
+            p.name: torch.zeros_like(p.parameter, device=p.held.tensor.device) for p in self.params if p.name in names
+        }
         self._bring(mine, here)
         for param in (p for p in self.params if p.name in here):
-            param.parameter.grad = here[param.name]
+            param.parameter.grad = here[param.name].to(param.parameter.device)
 
     def _zeros(self, name: str) -> torch.Tensor:
         tensor = self.local[name]

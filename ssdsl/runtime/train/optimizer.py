@@ -77,7 +77,7 @@ class OptimizedParam:
     """A tensor that the optimizer updates, and the weight that it belongs to.
 
     `parameter` shares the memory of the trained tensor; for a weight in half precision it is a float32 copy, the master
-    weight (Micikevicius et al. 2018).
+    weight (Micikevicius et al. 2018), and for one whose optimizer's state is on the host a copy there.
     """
 
     held: LocalTensor
@@ -90,15 +90,15 @@ class OptimizedParam:
         return self.held.name
 
     @property
-    def is_master(self) -> bool:
-        """Whether the parameter is a float32 master copy."""
-        return self.parameter.dtype != self.held.tensor.dtype
+    def is_copy(self) -> bool:
+        """Whether the parameter is a copy of the trained tensor, in another type or on the host."""
+        return self.parameter.untyped_storage().data_ptr() != self.held.tensor.untyped_storage().data_ptr()
 
     @torch.no_grad()
     def give_back(self) -> None:
-        """Copies the master's value to the trained tensor."""
-        if self.is_master:
-            self.held.tensor.copy_(self.parameter)
+        """Copies the copy's value to the trained tensor."""
+        if self.is_copy:
+            self.held.tensor.copy_(self.parameter, non_blocking=True)
 
 
 def stepped(
@@ -106,27 +106,37 @@ def stepped(
     held: Sequence[LocalTensor],
     masters: InitialState | None,
     away: Collection[str] = (),
+    on_host: Collection[str] = (),
 ) -> list[OptimizedParam]:
     """The tensors that the optimizer updates, in the order of `held`; `masters` has initial values of the float32
     copies.
 
-    Without `masters` the optimizer updates the trained tensors themselves. The weights that are `away` are updated
-    elsewhere, and have no copy here.
+    Without `masters` the optimizer updates the trained tensors themselves, or copies of those weights that are
+    `on_host`. The weights that are `away` are updated elsewhere, and have no copy here.
     """
     flat_of = {name: flat for flat in flats for name in flat.stepped()}
     trained = [one for one in held if one.name in flat_of]
-    start = (begun(one, masters if one.name not in away else None) for one in trained)
+    start = (begun(one, masters, on_host) if one.name not in away else one.tensor for one in trained)
     return [
         OptimizedParam(one, flat_of[one.name], torch.nn.Parameter(x)) for one, x in zip(trained, start, strict=True)
     ]
 
 
-def begun(held: LocalTensor, masters: InitialState | None) -> torch.Tensor:
-    """The tensor that the optimizer updates, of what is held of a weight: with `masters`, its float32 copy."""
+def begun(held: LocalTensor, masters: InitialState | None, on_host: Collection[str] = ()) -> torch.Tensor:
+    """The tensor that the optimizer updates, of what is held of a weight: with `masters`, its float32 copy; of one of
+    the weights `on_host`, a copy there."""
+    where = torch.device("cpu") if held.name in on_host else held.tensor.device
     if masters is None or held.tensor.is_complex():  # complex weights have no half precision
-        return held.tensor
-    piece = masters.part(held.piece, held.tensor.device).to(torch.float32, copy=True)
-    return piece if held.span is None else piece.flatten()[slice(*held.span)].clone()
+        return to_host(held.tensor) if held.name in on_host else held.tensor
+    piece = masters.part(held.piece, where).to(torch.float32, copy=True)
+    piece = piece if held.span is None else piece.flatten()[slice(*held.span)].clone()
+    return to_host(piece) if held.name in on_host else piece
+
+
+def to_host(x: torch.Tensor) -> torch.Tensor:
+    """A copy in the memory of the host, which a GPU reads and writes directly (pinned)."""
+    copied = torch.empty_like(x, device="cpu", pin_memory=torch.cuda.is_available())
+    return copied.copy_(x)
 
 
 class _Kind(NamedTuple):

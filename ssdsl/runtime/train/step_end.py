@@ -70,7 +70,7 @@ class StepEnd:
         away = homes.names if homes is not None else frozenset[str]()
         self.optimized = [w for w in weights if w.name not in away] + (homes.params if homes is not None else [])
         self._flats = list(dict.fromkeys(weight.flat for weight in weights))
-        self._masters = [weight for weight in weights if weight.is_master]
+        self._copies = [weight for weight in weights if weight.is_copy]
         self.options = StepOptions()
         self.updated = False
         self.not_finite: NotFinite | None = None
@@ -140,9 +140,9 @@ class StepEnd:
         unreached, chosen = frozenset(share.table.unreached), self._chosen()
         given = (pair for flat in self._flats for pair in flat.gradients().items())
         found = {name: g for name, g in given if g is not None and name in chosen and name not in unreached}
-        for weight in self._masters:
+        for weight in self._copies:
             if weight.name in found:
-                found[weight.name] = found[weight.name].to(weight.parameter.dtype)
+                found[weight.name] = found[weight.name].to(weight.parameter.device, weight.parameter.dtype)
         if (homes := self.homes) is not None:
             for name in found.keys() & homes.names:
                 found[name] = found[name].to(homes.gradient_dtype(homes.local[name]))
@@ -189,7 +189,7 @@ class StepEnd:
             optimizer.torch.step()
         for weight, _ in gradients:
             weight.parameter.grad = None
-        for weight in self._masters:
+        for weight in self._copies:
             weight.give_back()
         if self.homes is not None:
             self.homes.spread(names)
@@ -210,14 +210,17 @@ def _are_bad(tensors: Iterable[torch.Tensor]) -> bool:
 
 def _read(numbers: list[torch.Tensor]) -> list[float]:
     """Tensors of one number each, as numbers in float64. All are read together: a GPU is awaited once."""
-    return torch.stack([x.double().view(()) for x in numbers]).tolist() if numbers else []
+    where = numbers[0].device if numbers else None
+    return torch.stack([x.double().view(()).to(where) for x in numbers]).tolist() if numbers else []
 
 
 def _square_sums(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
     """The sum of the squares of all elements, in an addend for each dtype."""
     gradients = [torch.view_as_real(g.resolve_conj()) if g.is_complex() else g for g in gradients]
     sums = []
-    for dtype in (torch.float32, torch.float64):  # the norm's dtype is at least as wide as the gradients'
-        if alike := [g for g in gradients if torch.promote_types(g.dtype, torch.float32) == dtype]:
-            sums.append(torch.stack(torch._foreach_norm(alike, dtype=dtype)).double().square().sum())
+    groups: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
+    for gradient in gradients:  # the norm's dtype is at least as wide as the gradients'
+        groups.setdefault((gradient.device, torch.promote_types(gradient.dtype, torch.float32)), []).append(gradient)
+    for (_, dtype), alike in groups.items():
+        sums.append(torch.stack(torch._foreach_norm(alike, dtype=dtype)).double().square().sum())
     return sums

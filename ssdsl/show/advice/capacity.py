@@ -12,7 +12,7 @@ from ssdsl.lang.parse import parse
 from ssdsl.lang.suggest import joined
 from ssdsl.plan.plan import State
 from ssdsl.record import Record
-from ssdsl.show.errors import DeviceOutOfMemory, NearlyFull
+from ssdsl.show.errors import DeviceOutOfMemory, HostOutOfMemory, NearlyFull
 from ssdsl.show.pattern import ranks
 from ssdsl.show.view import size
 from ssdsl.simulate.report import DeviceReport, Report
@@ -36,6 +36,9 @@ def capacity(program: Program, source: Source, report: Report) -> tuple[Diagnost
 
     The message is about the fullest role; `source` is the plan's text.
     """
+    if full := next((d for d in report.devices if d.host_bytes > (d.host_capacity_bytes or d.host_bytes)), None):
+        stated, has = program.plan.on_host[0].span, size(full.host_capacity_bytes or 0)
+        return (HostOutOfMemory(stated, full.name, size(full.host_bytes), report.cluster, has),)
     fullest = max(report.devices, key=lambda d: d.capacity_share or 0.0, default=None)
     if fullest is None or (share := fullest.capacity_share or 0.0) <= NEARLY:
         return ()

@@ -6,7 +6,7 @@ from typing import Any
 from ssdsl.ir.program import Kernels
 from ssdsl.show.charts.gantt import alike, shortened
 from ssdsl.show.pattern import ranks
-from ssdsl.show.view import Column, ColumnKind, View, seconds
+from ssdsl.show.view import Column, ColumnKind, View, seconds, size
 from ssdsl.simulate.report import DeviceReport, Report
 
 SUMMARY = (
@@ -94,7 +94,9 @@ def devices_view(report: Report) -> View:
     )
     over = [d for d in report.devices if (d.capacity_share or 0) > 1]
     more = (f"out of memory: {len(over)} of {len(report.devices)} roles",) if over else ()
-    return View("devices", DEVICES, rows, notes + more)
+    most = max((d.host_bytes for d in report.devices), default=0)
+    host = (f"in the memory of the host: {size(most)} for the device that has most there",) if most else ()
+    return View("devices", DEVICES, rows, notes + host + more)
 
 
 def traffic_view(report: Report) -> View:
@@ -155,6 +157,8 @@ def _device_json(device: DeviceReport) -> dict[str, Any]:
         "capacity_bytes": device.capacity_bytes,
         "capacity_share": device.capacity_share,
         "over_bytes": device.over_bytes,
+        "host_bytes": device.host_bytes,
+        "host_capacity_bytes": device.host_capacity_bytes,
     }
 
 

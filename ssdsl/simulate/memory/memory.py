@@ -8,7 +8,7 @@ allocator, workspaces of kernels.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import prod
@@ -39,7 +39,7 @@ from ssdsl.ir.program import (
 from ssdsl.ir.value import Name, Var
 from ssdsl.model.graph import ITEMSIZE, Origin
 from ssdsl.plan.plan import Phase
-from ssdsl.record import Record
+from ssdsl.record import Record, replace
 from ssdsl.simulate.memory.activations import Activations
 from ssdsl.simulate.run import Interval, Trace
 from ssdsl.simulate.timeline import Memory
@@ -55,7 +55,8 @@ def memories(program: Program, trace: Trace, activations: Activations, capacity:
         live = _Liveness(program, activations, gradients)
         live.run(role, ran)
         state = state_of(program, activations.facts.state, role, _by_weight(program, live.learned))
-        found.append(_curve(r, [*state, (0.0, inputs.of(role), "inputs"), *live.changes], capacity[r]))
+        curve = _curve(r, [*state, (0.0, inputs.of(role), "inputs"), *live.changes], capacity[r])
+        found.append(replace(curve, host_bytes=host_bytes(program, activations.facts.state, role)))
     return found
 
 
@@ -78,14 +79,16 @@ def state_of(program: Program, state: StatePrecision, role: Role, learned: Mappi
     """Yields the memory of a role's state: weights and optimizer state from the start, the gradient of a weight from
     the time at which it is `learned`. Gradients that are reduced together are one tensor, from the first one on."""
     elements = {(p.weight, p.submesh): p.elements for p in program.params}
-    yield 0.0, homes_bytes(program, state, role), "optimizer"
+    here = [flat for flat in program.flats_of(role) if not flat.on_host]
+    yield 0.0, homes_bytes(program, state, here), "optimizer"
     for flat in program.flats_of(role):
         own = flat.elements_over(flat.sharded.optimizer)
         if flat.homes:
             left = sum(elements[w, flat.submesh] for w, home in zip(flat.weights, flat.homes, strict=True) if not home)
             own = own * left // flat.elements
         yield 0.0, flat_bytes(flat, flat.sharded.weights), "weights"
-        yield 0.0, own * state.optimizer_bytes(flat.dtype), "optimizer"
+        if not flat.on_host:
+            yield 0.0, own * state.optimizer_bytes(flat.dtype), "optimizer"
         times, itemsize = [(learned[w], w) for w in flat.weights if w in learned], state.gradient_bytes(flat.dtype)
         if times and (is_reduced(flat) or flat.sharded.grads):
             yield min(times)[0], flat.elements_over(flat.sharded.grads) * itemsize, "gradients"
@@ -95,12 +98,12 @@ def state_of(program: Program, state: StatePrecision, role: Role, learned: Mappi
     yield 0.0, sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in others), "weights"
 
 
-def homes_bytes(program: Program, state: StatePrecision, role: Role) -> int:
-    """The bytes on the role's fullest device of the optimizer's state of whole weights. A weight that the device does
-    not hold as a whole itself is there once more, for the optimizer."""
+def homes_bytes(program: Program, state: StatePrecision, flats: Iterable[FlatParam]) -> int:
+    """The bytes on the fullest device of the optimizer's state of whole weights. A weight that the device does not hold
+    as a whole itself is there once more, for the optimizer."""
     params = {(p.weight, p.submesh): p for p in program.params}
     held = Counter[tuple[int, ...]]()
-    for flat in program.flats_of(role):
+    for flat in flats:
         for weight, home in zip(flat.weights, flat.homes, strict=False):
             if home is not None:
                 param = params[weight, flat.submesh]
@@ -108,6 +111,18 @@ def homes_bytes(program: Program, state: StatePrecision, role: Role) -> int:
                 for at in home.devices(flat.submesh):
                     held[at] += param.shape.numel * each
     return max(held.values(), default=0)
+
+
+def host_bytes(program: Program, state: StatePrecision, role: Role) -> int:
+    """The bytes that a device of a role has on its host: the optimizer's state, what it steps on, and its gradient."""
+    flats = [flat for flat in program.flats_of(role) if flat.on_host]
+    found = homes_bytes(program, state, flats)
+    for flat in flats:
+        size, elements = ITEMSIZE.get(flat.dtype, 4), flat.elements_over(flat.sharded.optimizer)
+        stepped = max(size, 4) if state.masters else size
+        held = 0 if any(flat.homes) else state.optimizer_bytes(flat.dtype)
+        found += elements * (held + stepped + (stepped if stepped == size else 0))  # a master counts with the state
+    return found
 
 
 def state_bytes(

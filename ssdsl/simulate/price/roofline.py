@@ -32,6 +32,7 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Compute, Free, OnFlat, Role, Start, Traced, Travel, Update, Wait, WaitReduce
 from ssdsl.ir.uses import InstrPlace
+from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
 from ssdsl.simulate.price.costs import FREE, Cost, total
@@ -285,10 +286,24 @@ class Roofline:
         """The cost of the optimizer's step: a pass over the weights and their state."""
         state = self.facts.state
         flats = self.program.flats_of(role)
-        traffic = sum(state.update_traffic(f.dtype) * f.elements_over(f.sharded.optimizer) for f in flats)
+        here = [f for f in flats if not f.on_host]
+        traffic = sum(state.update_traffic(f.dtype) * f.elements_over(f.sharded.optimizer) for f in here)
         update = Cost(traffic * max(1 / d.achievable_bandwidth() for d in self.devices[role.name]))
+        update = total((update, *self._on_host(role, [f for f in flats if f.on_host])))
         homes = (self.network.collective(c, flat.submesh) for flat in flats for c in of_homes(self.facts, flat))
         return total((update, *homes))
+
+    def _on_host(self, role: Role, flats: list[FlatParam]) -> Iterator[Cost]:
+        """Yields the cost of updates on the host: gradients go there, and weights come back, over the link of the
+        device; meanwhile the host reads and writes the state of all devices of its node."""
+        state, rank = self.facts.state, next(iter(role.submesh.ranks()))
+        if flats and (host := self.cluster.host(rank)) is not None:
+            elements = [(f, f.elements_over(f.sharded.optimizer)) for f in flats]
+            moved = sum(n * (state.gradient_bytes(f.dtype) + ITEMSIZE.get(f.dtype, 4)) for f, n in elements)
+            traffic = sum(n * state.update_traffic(f.dtype) for f, n in elements)
+            beside = self.cluster.on_node(rank, self.program.plan.devices)
+            copies = 2 * len(flats) * host.latency + moved / host.link_bandwidth
+            yield Cost(copies + traffic * beside / host.memory_bandwidth)
 
     def tie(self, flat: FlatParam) -> Cost:
         """The cost of summing a tied weight's gradients over the devices of all submeshes that hold the same part."""

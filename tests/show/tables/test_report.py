@@ -64,7 +64,7 @@ def test_json_has_all_figures() -> None:
         list(found["devices"][0])
         == (
             "role device ranks span_s compute_s optimizer_s busy_s communication_s exposed_s exposed_parts idle_share "
-            "peak_bytes peak_parts capacity_bytes capacity_share over_bytes"
+            "peak_bytes peak_parts capacity_bytes capacity_share over_bytes host_bytes host_capacity_bytes"
         ).split()
     )
     assert found["devices"][1]["ranks"] == [2, 3] and sum(found["devices"][0]["peak_parts"].values()) == 39_600_000_000

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ssdsl.analyse.gathers import NONE_STAY
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.load import load_cluster
 from ssdsl.ir.function import Conversion, Section
@@ -38,7 +39,7 @@ def test_what_the_device_computes_meanwhile_is_hidden(overlaps: bool) -> None:
     costs, function, (role,) = Roofline(facts, cluster, Fusion(facts)), program.functions[0], program.roles
     (awaited,) = (wait for _, wait in function.sections[0].in_flight)
     assert isinstance(function.sections[0].body[awaited], Conversion)
-    cost = costs._compute(function, Phase.FORWARD, role)
+    cost = costs._compute(function, Phase.FORWARD, NONE_STAY, role)
     (call, seconds), *_ = costs.exposed(function, Phase.FORWARD, role)
     alone = costs.network.collective(call.call, function.submesh).communication_s
     assert seconds == pytest.approx(cost.communication_s)

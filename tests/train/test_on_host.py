@@ -1,0 +1,70 @@
+"""The optimizer's state in the memory of the host: the same steps, and device memory without it."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.fuzz.trial import try_plan
+from ssdsl.cluster.load import load_cluster
+from ssdsl.compile import compile_source
+from ssdsl.record import replace
+from ssdsl.runtime.options import Training
+from ssdsl.show.advice.capacity import capacity
+from ssdsl.simulate.simulate import simulate
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Source
+from tests.captured import captured, graph_of
+
+GPT = "gpt:tiny,layers=2,hidden=32,heads=4,seq=8,batch=8,vocab=31"
+BASE = "mesh gpus(dp = 2)\nsplit model by batch into dp, m = 2\nassign model to gpus\n"
+HOST = "assign model.optimizer to host\n"
+PLANS = {
+    "copies": BASE + HOST,
+    "ZeRO-1": BASE + "split model.optimizer by row into dp\n" + HOST,
+    "ZeRO-2": BASE + "split model.grads by row into dp\n" + HOST,
+    "ZeRO-3": BASE + "split model.weights by row into dp\n" + HOST,
+    "layers": BASE + 'assign model["h.*"].optimizer to host\n',
+    "matrices": BASE + "split model.optimizer by matrix into dp\n" + HOST,
+}
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("plan", PLANS)
+def test_updates_on_the_host_are_those_of_one_device(plan: str) -> None:
+    found = try_plan(*captured(GPT), PLANS[plan], Training(2, optimizer="adamw", clip=0.5))
+    assert found.kind == "equal", found.text
+
+
+def step(text: str, cluster: str = "a100x1024") -> tuple[dict[str, int], int, float]:
+    found = compile_source(Source("plan.ssp", text), graph_of("gpt:1.3b", True), {}, Path())
+    report = simulate(found.program, found.source, load_cluster(cluster))
+    (device,) = report.devices
+    return dict(device.peak_parts), device.host_bytes, device.optimizer_s
+
+
+def test_the_device_has_no_state_of_the_optimizer() -> None:
+    """Two moments of four bytes, what is stepped on, and its gradient are on the host; the update takes as long as the
+    link carries gradients and weights, and the host reads and writes the state of two devices."""
+    weights = 1_317_654_528
+    there, nothing, _ = step(BASE)
+    parts, host, optimizer_s = step(BASE + HOST)
+    assert nothing == 0 and there["optimizer"] == pytest.approx(8 * weights, rel=1e-3)
+    assert "optimizer" not in parts
+    assert host == pytest.approx(16 * weights, rel=1e-3)
+    assert optimizer_s == pytest.approx(8 * weights / 25e9 + 2 * 28 * weights / 409e9, rel=0.01)
+
+
+def test_a_host_that_is_too_small_is_told(tmp_path: Path) -> None:
+    """Of a cluster whose hosts have 16 GB."""
+    cluster = load_cluster("a100x1024")
+    (group,) = cluster.groups
+    assert group.host is not None
+    small = replace(cluster, groups=(replace(group, host=replace(group.host, memory_bytes=16 * 10**9)),))
+    found = compile_source(Source("plan.ssp", BASE + HOST), graph_of("gpt:1.3b", True), {}, Path())
+    (told,) = capacity(found.program, found.source, simulate(found.program, found.source, small))
+    assert told.code == "E0617" and "21.1 GB" in str(told)
+
+
+def test_a_cluster_without_hosts_is_refused() -> None:
+    with pytest.raises(PlanError, match="E0616"):
+        step(BASE + HOST, "p3x64")
