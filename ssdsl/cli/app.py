@@ -21,6 +21,7 @@ from ssdsl.cli.commands.fmt import fmt
 from ssdsl.cli.commands.profile import profile
 from ssdsl.cli.commands.prove import prove
 from ssdsl.cli.commands.repl import repl
+from ssdsl.cli.commands.reshard import reshard
 from ssdsl.cli.commands.run import run
 from ssdsl.cli.commands.search import search
 from ssdsl.cli.commands.show import show
@@ -55,11 +56,11 @@ def _main(
 
 Commands = tuple[Callable[..., None], ...]
 WITH_MODEL: Commands = (run, verify, check, prove, show, compile_, repl, simulate)
-WITH_MODEL += (profile, diff, sweep, search, capture, discover)
+WITH_MODEL += (profile, diff, reshard, sweep, search, capture, discover)
 WITHOUT_MODEL: Commands = (cache, models, plans, ops, explain, fmt)
 for command in WITH_MODEL:
     kind = (
-        PlanCommand if command not in (profile, diff, capture, discover) else CheckedCommand
+        PlanCommand if command not in (profile, diff, reshard, capture, discover) else CheckedCommand
     )  # these take several plans, or none
     app.command(command.__name__.strip("_"), cls=kind)(takes_model(command))
 for command in WITHOUT_MODEL:

@@ -129,6 +129,7 @@ CALLS = {
     "simulate": f"simulate p.ssp {HALF}",
     "profile": f"profile p.ssp {OWN} --out new.json",
     "diff": f"diff p.ssp data_parallel {HALF}",
+    "reshard": f"reshard p.ssp data_parallel {HALF}",
     "sweep": f"sweep p.ssp {HALF} --set T=2,4",
     "search": f"search p.ssp {HALF} --devices 2..4",
     "capture": "capture mymodel.py:net --out net.graph",

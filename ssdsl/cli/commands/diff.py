@@ -52,23 +52,26 @@ def diff(
         raise typer.BadParameter("name a second plan, or its settings, as in --and T=4", param_hint="'AFTER'")
     chosen = chosen_cluster(cluster)
     first = load(before, model, meta=meta, precision=precision)
-    second = _of_same_model(first, after or before)
+    second = of_same_model(first, after or before)
     from ssdsl.show.tables.difference import difference_json, difference_views
 
-    before_, after_ = _known(first, overrides, first, second), {**_known(second, overrides, first, second), **later}
+    before_, after_ = (
+        known_settings(first, overrides, first, second),
+        {**known_settings(second, overrides, first, second), **later},
+    )
     earlier = compiled(first, before_, cluster=chosen, kernels=kernels)
     changed = compiled(second, after_, cluster=chosen, kernels=kernels)
     was, now = (
         simulated(program, chosen, state=state_of(master_weights, fp32_grads)) for program in (earlier, changed)
     )
-    names = (before, after) if after is not None else _called(first, overrides, later)
+    names = (before, after) if after is not None else names_of(first, overrides, later)
     if json:
         print_json(difference_json(was, now, names))
         return
     print_views(*difference_views(was, now, names))
 
 
-def _called(loaded: LoadedPlan, before: dict[str, int], later: dict[str, int]) -> tuple[str, str]:
+def names_of(loaded: LoadedPlan, before: dict[str, int], later: dict[str, int]) -> tuple[str, str]:
     """The names of two settings of a plan: their different params, as `T=2` and `T=4`."""
     from ssdsl.lang.parse import parse
     from ssdsl.plan.declarations import params
@@ -79,12 +82,12 @@ def _called(loaded: LoadedPlan, before: dict[str, int], later: dict[str, int]) -
     return (first, second) if first != second else (f"{first} again", second)
 
 
-def _of_same_model(loaded: LoadedPlan, plan: str) -> LoadedPlan:
+def of_same_model(loaded: LoadedPlan, plan: str) -> LoadedPlan:
     path, source = parsed(plan)
     return replace(loaded, path=path, source=source)
 
 
-def _known(loaded: LoadedPlan, overrides: dict[str, int], *both: LoadedPlan) -> dict[str, int]:
+def known_settings(loaded: LoadedPlan, overrides: dict[str, int], *both: LoadedPlan) -> dict[str, int]:
     """The settings for a plan: all but those of params that only the other one has."""
     from ssdsl.lang.parse import parse
 

@@ -216,7 +216,7 @@ def _weights(role: RoleEntry | None, world: World, held: Iterable[LocalTensor]) 
     told = [json.loads(text) for text in world.control.all_gather(json.dumps(mine).encode())]
     if role is None:
         return
-    mesh, homes = world.meshes[role.mesh], dict(_homes(role))
+    mesh, homes, ranks_of = world.meshes[role.mesh], dict(_homes(role)), home_ranks(role, world)
     here = mesh.coordinates(world.rank)
     assert here is not None
     for name in sorted(homes):
@@ -226,7 +226,17 @@ def _weights(role: RoleEntry | None, world: World, held: Iterable[LocalTensor]) 
         ranks = [rank for rank in holding if others.items() <= (mesh.coordinates(rank) or {}).items()]
         parts = {rank: _part(name, shape, *told[rank][name][:3]) for rank in ranks}
         dtype = getattr(torch, told[ranks[0]][name][3])
-        yield _Weight(name, shape, dtype, mesh.rank(here | dict(zip(home.axes, home.at, strict=True))), parts)
+        yield _Weight(name, shape, dtype, ranks_of[name], parts)
+
+
+def home_ranks(role: RoleEntry | None, world: World) -> dict[str, int]:
+    """For each weight with a home on this rank's devices, the rank of its home."""
+    if role is None:
+        return {}
+    mesh = world.meshes[role.mesh]
+    here = mesh.coordinates(world.rank)
+    assert here is not None
+    return {name: mesh.rank(here | dict(zip(home.axes, home.at, strict=True))) for name, (_, home) in _homes(role)}
 
 
 def _word(dtype: torch.dtype) -> str:
