@@ -37,6 +37,8 @@ def draw_plan(draw: Random, graph: Graph, dim: str = "") -> tuple[str, ...]:
     chosen = plan.selection()
     if draw.random() < 0.1 and _reads_weights(plan, chosen):
         plan.statements.append(f"assign {chosen.text}.optimizer to host")
+    if draw.random() < 0.12:
+        plan.statements.append(f"assign {plan.selection().text}.activations to host")
     for words, numbers in (("prefetch {}.weights by", [0, 2, 3]), ("bucket {}.grads by", [1, 2])):
         chosen = plan.selection()
         if draw.random() < 0.15 and chosen.text[0].isalpha() and _reads_weights(plan, chosen):

@@ -17,7 +17,7 @@ For example `y = gelu(x)` and `z = linear(y, w)`, where `y` is recomputed. Forwa
 A storage is memory that is allocated and freed as a whole: a tensor with all its views. Sizes are bytes on one device.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -56,6 +56,12 @@ class Tape(Record):
     backward: tuple[Touch, ...]
     for_weights: tuple[Touch, ...] = ()
     lasting: Mapping[str, int] = MappingProxyType({})
+
+
+def brought_back(touches: Iterable[Touch], storages: Container[str]) -> tuple[Touch, ...]:
+    """The touches of a backward before which some storages lie elsewhere, and come back where they are first read."""
+    read, again = TouchKind.READ, TouchKind.GATHER
+    return tuple(t._replace(kind=again) if t.kind is read and t.storage in storages else t for t in touches)
 
 
 def kept(touches: Iterable[Touch]) -> Sizes:

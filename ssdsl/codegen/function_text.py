@@ -102,6 +102,8 @@ def _call(
         made = [str(k) for k, n in enumerate(called.values) if names[n] in section.again]
         again = [f"again={tuple_of(made)}"] if made else []
         call = f"{runner}({', '.join([name, *arguments, *again])})"
+    elif section.on_host:
+        call = f"on_host({', '.join([name, *arguments])})"
     else:
         call = f"{name}({', '.join(arguments)})"
     targets = [outer.make(names[n], "y") for n in called.values]

@@ -275,6 +275,7 @@ class Section(Record):
     is the instruction number `wait`, where its result is there, and it starts in front of the instruction number
     `start`. They are in the order of their starts. Backward mirrors this: the gradient starts to travel at the wait,
     and is awaited at the start.
+    What backward keeps of a section `on_host` lies in the memory of the host until backward reads it.
     Sections of one `kind` are equal but for names: a fact about one holds for another if the n-th of its `names()` is
     replaced by the n-th of the other's.
     """
@@ -288,11 +289,12 @@ class Section(Record):
     kind: int | None = None
     compiled: tuple[tuple[int, int], ...] = ()
     in_flight: tuple[tuple[int, int], ...] = ()
+    on_host: bool = False
 
     @property
     def is_apart(self) -> bool:
         """Whether it is a function of its own in the program's text, which frees at its end what it has gathered."""
-        return bool(self.layer) or self.recompute
+        return bool(self.layer) or self.recompute or self.on_host
 
     def names(self) -> tuple[Name, ...]:
         """The values that its instructions read and make, each once, in the order in which they appear."""

@@ -146,6 +146,16 @@ def _reduced(plan: Plan, program: Program) -> Iterator[Span]:
     yield from (stated.span for stated in plan.buckets if not weights.isdisjoint(stated.weights))
 
 
+def _offloaded(plan: Plan, _: Program) -> Iterator[Span]:
+    yield from (record.offload.span for record in plan.operators.values() if record.offload)
+
+
+def _on_host(plan: Plan, program: Program) -> Iterator[Span]:
+    sections = (s for f in program.functions for s in f.sections if s.on_host)
+    marks = (plan.of(i.operator).offload for s in sections for i in s.body if isinstance(i, OpPart))
+    yield from (mark.span for mark in marks if mark is not None)
+
+
 def _kept(plan: Plan, _: Program) -> Iterator[Span]:
     yield from (stated.span for stated in plan.kept)
 
@@ -192,6 +202,7 @@ KINDS = (
     _Kind("prefetch", Idle.LESS, _received, _most),
     _Kind("prefetch", Idle.AHEAD, _ahead, _gathered_ahead),
     _Kind("bucket", Idle.ALONE, _bucketed, _reduced),
+    _Kind("assign", Idle.NOT_KEPT, _offloaded, _on_host),
     _Kind("keep", Idle.NOT_GATHERED, _kept, _staying),
     _Kind("split", Idle.HOMELESS, _by_matrix, _at_home),
 )

@@ -311,6 +311,7 @@ class OpPlan(Record):
       share their records. With `regathers`, backward gathers its gathered operands again.
     - `within` is the number of the region around its checkpoint that runs again as a whole, in a task of its own: there
       the checkpoint keeps what enters it, and runs once more in backward.
+    - With `offload`, what backward keeps of it lies on the host in between.
     - Values that are sent to it are requested up to `ahead` values ahead of the one that it reads next.
     - `sets` are the numbers of the sets of operators in `order` statements to which it belongs.
     - `copies` are further places that compute it, too, for their own readers.
@@ -325,6 +326,7 @@ class OpPlan(Record):
     checkpoint: Mark | None = None
     within: Mark | None = None
     regathers: Mark | None = None
+    offload: Mark | None = None
     ahead: Mark | None = None
     sets: frozenset[int] = frozenset()
     parts: tuple[PartRun, ...] = ()
@@ -436,6 +438,12 @@ class Plan(Record):
     def bucket_megabytes(self, weight: str) -> int | None:
         """The size of the bucket in which the gradient of a weight lies; None if the plan does not say."""
         return _mark_of(self.buckets, weight)
+
+    @property
+    def host_span(self) -> Span | None:
+        """The first statement that assigns something to the host."""
+        marks = (record.offload for record in self.operators.values())
+        return next((stated.span for stated in (*self.on_host, *marks) if stated is not None), None)
 
     def is_on_host(self, weight: str) -> bool:
         """Whether the optimizer's state of a weight lies in the memory of the host."""

@@ -58,6 +58,13 @@ class GathersOf(Record):
     operators: frozenset[str]
 
 
+class ActivationsOf(Record):
+    """What backward keeps of these operators."""
+
+    operators: frozenset[str]
+    of_items: bool = False
+
+
 class Devices(Record):
     """A mesh, or a slice of it."""
 
@@ -101,7 +108,18 @@ class Builtin:
 
 Number: TypeAlias = int | Fraction
 Plain: TypeAlias = (
-    Number | bool | str | range | Marker | Selection | StateOf | GathersOf | Devices | PlanFunction | Builtin
+    Number
+    | bool
+    | str
+    | range
+    | Marker
+    | Selection
+    | StateOf
+    | GathersOf
+    | ActivationsOf
+    | Devices
+    | PlanFunction
+    | Builtin
 )
 Value: TypeAlias = "Plain | tuple[Value, ...] | None"  # None is the result of a function without `return`
 
@@ -115,6 +133,7 @@ KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (Selection, "a selection of operators"),
     (StateOf, "the state of operators"),
     (GathersOf, "what operators gather"),
+    (ActivationsOf, "what backward keeps of operators"),
     (Devices, "devices"),
     ((PlanFunction, Builtin), "a function"),
 )

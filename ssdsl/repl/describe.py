@@ -14,7 +14,7 @@ from ssdsl.lang.suggest import counted, joined
 from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.paths import starred, starred_module
-from ssdsl.plan.values import Builtin, Devices, GathersOf, Marker, PlanFunction, Selection, StateOf
+from ssdsl.plan.values import ActivationsOf, Builtin, Devices, GathersOf, Marker, PlanFunction, Selection, StateOf
 from ssdsl.repl.session import Shown
 from ssdsl.show.pattern import merged
 
@@ -29,6 +29,8 @@ def describe(ctx: Context, value: Any) -> str:
             return _selection(ctx, value)
         case StateOf(operators, state):
             return f"the {state} of {_operators(ctx, operators)}"
+        case ActivationsOf(operators):
+            return f"what backward keeps of {_operators(ctx, operators)}"
         case GathersOf(operators):
             return f"what {_operators(ctx, operators)} gather"
         case Devices():

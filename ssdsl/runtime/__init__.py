@@ -25,7 +25,7 @@ _NAMES = {
     "kernels.scan_and_topk": "cumprod_parts cumsum_parts logcumsumexp_parts topk_parts",
     "random.distributions": "attention_dropout bernoulli cauchy dropout exponential geometric integers log_normal "
     "normal uniform",
-    "step.recompute": "checkpoint",
+    "step.recompute": "checkpoint on_host",
     "kernels.resampling": "linear_part nearest_part",
     "kernels.ring_attention": "attention_ring",
     "kernels.own_functions": "autocasting counted tensors_of",

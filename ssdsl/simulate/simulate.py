@@ -51,7 +51,8 @@ class Prices(Record):
         """Whether these prices also hold for another program: it has the same functions and messages, but may run its
         tasks in another order."""
         same = self.program.functions is program.functions and self.cluster is cluster and self.state == state
-        return same and self.program.messages == program.messages
+        # which weights stay, and so what a task gathers, follows from the order
+        return same and self.program.messages == program.messages and not any(f.kept for f in program.flats)
 
 
 def prices(program: Program, cluster: Cluster, state: StatePrecision = MIXED) -> Prices:
@@ -59,7 +60,9 @@ def prices(program: Program, cluster: Cluster, state: StatePrecision = MIXED) ->
     cluster.check_size(program.plan.devices, program.plan.meshes[-1].span)
     facts = ProgramIndex.on(program, cluster, state)
     fusion = Fusion(facts)
-    return Prices(program, cluster, state, Activations(facts, fusion), Roofline(facts, cluster, fusion))
+    activations = Activations(facts, fusion)
+    costs = Roofline(facts, cluster, fusion, lambda function: activations.of(function).host_bytes)
+    return Prices(program, cluster, state, activations, costs)
 
 
 @paused_collector()
@@ -94,9 +97,10 @@ def simulated(program: Program, cluster: Cluster, prices: Prices, costs: Costs |
 
 def check_host(program: Program, cluster: Cluster) -> None:
     """Raises PlanError if state lies on hosts of which the cluster's file says nothing."""
-    ranks = (flat.submesh.first for flat in program.flats if flat.on_host)
-    if any(cluster.host(rank) is None for rank in dict.fromkeys(ranks)):
-        raise PlanError(NoHost(program.plan.on_host[0].span, cluster.name))
+    places = [flat.submesh for flat in program.flats if flat.on_host]
+    places += [f.submesh for f in program.functions if any(section.on_host for section in f.sections)]
+    if any(cluster.host(place.first) is None for place in dict.fromkeys(places)):
+        raise PlanError(NoHost(program.plan.host_span, cluster.name))
 
 
 def report(step: SimulatedStep, program: Program, source: Source) -> Report:

@@ -1,4 +1,4 @@
-"""The optimizer's state in the memory of the host: the same steps, and device memory without it."""
+"""State and activations in the memory of the host: the same steps, and device memory without them."""
 
 from pathlib import Path
 
@@ -18,12 +18,26 @@ from tests.captured import captured, graph_of
 GPT = "gpt:tiny,layers=2,hidden=32,heads=4,seq=8,batch=8,vocab=31"
 BASE = "mesh gpus(dp = 2)\nsplit model by batch into dp, m = 2\nassign model to gpus\n"
 HOST = "assign model.optimizer to host\n"
+STAGES = """
+use pipeline: zb_h1
+mesh gpus(pp = 2, tp = 2)
+split model by batch into m = 4
+split model by heads into tp
+split model by ffn into tp
+let stage = balance(model, 2)
+assign stage[s] to gpus[pp = s] for s in 0..2
+zb_h1(stage, 4)
+"""
 PLANS = {
     "copies": BASE + HOST,
     "ZeRO-1": BASE + "split model.optimizer by row into dp\n" + HOST,
     "ZeRO-2": BASE + "split model.grads by row into dp\n" + HOST,
     "ZeRO-3": BASE + "split model.weights by row into dp\n" + HOST,
     "layers": BASE + 'assign model["h.*"].optimizer to host\n',
+    "activations": BASE + 'assign model["h.*"].activations to host\n',
+    "activations of products": BASE + "split model.weights by row into dp\nassign model.addmm.activations to host\n",
+    "activations in halves": STAGES + "assign model.activations to host\n",
+    "beside what is recomputed": BASE + 'recompute model["h.0"]\nassign model.activations to host\n',
     "matrices": BASE + "split model.optimizer by matrix into dp\n" + HOST,
 }
 

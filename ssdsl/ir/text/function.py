@@ -72,7 +72,11 @@ def given_lines(function: Function, graph: Graph, names: tuple[str, ...]) -> Ite
 def section_lines(section: Section, graph: Graph, axes: Axes) -> Iterator[str]:
     """Yields the lines of a section: its header, with the flat parameters that it gathers and awaits, and its
     instructions."""
-    words = [f"section {section.layer}".rstrip(), "recompute" if section.recompute else ""]
+    words = [
+        f"section {section.layer}".rstrip(),
+        "recompute" if section.recompute else "",
+        "on host" if section.on_host else "",
+    ]
     words.append(f"again {_names(section.again)}" if section.again else "")
     runs = ", ".join(f"{start}..{stop}" for start, stop in section.compiled)
     words.append(f"compiled {runs}" if runs else "")

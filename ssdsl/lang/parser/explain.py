@@ -41,7 +41,17 @@ WORDS = {
 EXPRESSION = {"NAME", "NUMBER", "STRING", "LPAR", "LSQB", "MINUS", "NOT"}
 UNQUOTED = re.compile(r"[\w.*-]+(?=\s)")  # what may be meant as the name of a dimension
 RUN = re.compile(r"[\w.*]+")  # a path with the numbers or the stars of layers, which has to be in quotes
-BEHIND = ("fwd", "bwd", "dgrad", "wgrad", "weights", "grads", "optimizer", "gathers")  # words that stand behind a path
+BEHIND = (
+    "fwd",
+    "bwd",
+    "dgrad",
+    "wgrad",
+    "weights",
+    "grads",
+    "optimizer",
+    "gathers",
+    "activations",
+)  # words that stand behind a path
 GOES_ON = {"PLUS", "MINUS", "TIMES", "STAR", "RANGE", "COMPARE", "AND", "OR", "IF", "DOT", "LPAR", "LSQB"}
 
 

@@ -28,7 +28,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.plan.plan import Mark, Plan
 from ssdsl.record import Record, replace
 
-SectionKey = tuple[str, Mark | None]  # an operator's layer, and the checkpoint in which it is recomputed
+SectionKey = tuple[str, Mark | None, bool]  # an operator's layer, its checkpoint, whether the host keeps its values
 
 
 class _Facts(Record):
@@ -78,6 +78,7 @@ def _with_sides(instr: Instr, sides: dict[str, tuple[Side, ...]]) -> Instr:
 class _Draft:
     layer: str
     checkpoint: Mark | None
+    on_host: bool = False
     body: list[Instr] = field(default_factory=list)
 
     @property
@@ -94,19 +95,20 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
         record = facts.plan.of(op.operator)
         is_task = function.again is not None and record.within is None  # then that is its checkpoint
         checkpoint = record.checkpoint if op.operator not in before and not is_task else None
-        return facts.layers[facts.graph.by_name[op.operator].path], checkpoint
+        on_host = record.offload is not None and checkpoint is None and function.backward is not Backward.NONE
+        return facts.layers[facts.graph.by_name[op.operator].path], checkpoint, on_host
 
     front = _shared(function, place)
     conversions = [i for i in function.body() if isinstance(i, Conversion)]
-    drafts = [_Draft("", None, [i for i in conversions if i.result.name in front])]
+    drafts = [_Draft("", None, body=[i for i in conversions if i.result.name in front])]
     waiting = {i.result.name: i for i in conversions if i.result.name not in front}
     for op in (i for i in function.body() if isinstance(i, OpPart | Write)):
         if isinstance(op, Write):  # in the section that computed its value
             drafts[-1].body.extend([*_pulled(op.source, waiting), op])
             continue
-        layer, checkpoint = place(op)
-        if (drafts[-1].layer, drafts[-1].checkpoint) != (layer, checkpoint):
-            drafts.append(_resumed(drafts, layer, checkpoint) or _Draft(layer, checkpoint))
+        layer, checkpoint, on_host = place(op)
+        if (drafts[-1].layer, drafts[-1].checkpoint, drafts[-1].on_host) != (layer, checkpoint, on_host):
+            drafts.append(_resumed(drafts, layer, checkpoint) or _Draft(layer, checkpoint, on_host))
         for read in op.reads:
             if read in waiting:
                 drafts[-1].body.extend(_pulled(read, waiting))
@@ -116,7 +118,11 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
         for name in list(waiting):
             last.body.extend(_pulled(name, waiting))
         drafts.append(last)
-    return tuple(Section(d.layer, d.checkpoint is not None and d.learns, tuple(d.body)) for d in drafts if d.body)
+    return tuple(
+        Section(d.layer, d.checkpoint is not None and d.learns, tuple(d.body), on_host=d.on_host and d.learns)
+        for d in drafts
+        if d.body
+    )
 
 
 def _resumed(drafts: list[_Draft], layer: str, checkpoint: Mark | None) -> _Draft | None:

@@ -45,6 +45,7 @@ class _Numbering:
             given = tuple(sorted([inside[name] for name in prepared if name in inside]))
             again = (
                 section.recompute,
+                section.on_host,
                 section.compiled,
                 tuple(inside[name] for name in section.again),
                 section.in_flight,

@@ -247,6 +247,10 @@ class Idle(Enum):
         "nothing that these weights are in is gathered before it is read: they are whole, or nothing else is in parts",
         "remove it, or `split OPS.weights by row into` an axis",
     )
+    NOT_KEPT = (
+        "backward keeps nothing of these operators: they need no gradient, or are recomputed",
+        "remove it, or select operators that need a gradient and are not recomputed",
+    )
     NOT_GATHERED = (
         "none of these weights is gathered: they are whole, or in these parts already",
         "remove it, or `split OPS.weights by row into` an axis",

@@ -20,6 +20,7 @@ from ssdsl.plan.errors.values import NoSuchAttribute, NoSuchItem, Wanted, requir
 from ssdsl.plan.facts import NamedPart, index_names
 from ssdsl.plan.plan import Mesh, Phase, State
 from ssdsl.plan.values import (
+    ActivationsOf,
     Devices,
     GathersOf,
     Marker,
@@ -37,10 +38,10 @@ from ssdsl.text.diagnostic import PlanError
 
 PHASES = {str(p): p for p in Phase}
 STATES = {str(s): s for s in State}
-GATHERS = "gathers"
+GATHERS, ACTIVATIONS = "gathers", "activations"
 
 
-def attribute(ctx: Context, e: nodes.Attribute, value: Value) -> Selection | StateOf | GathersOf:
+def attribute(ctx: Context, e: nodes.Attribute, value: Value) -> Selection | StateOf | GathersOf | ActivationsOf:
     """`.fwd`, `.weights`, `.gathers`, `.linear`."""
     name = e.name.text
     if not isinstance(value, Selection):
@@ -55,6 +56,9 @@ def attribute(ctx: Context, e: nodes.Attribute, value: Value) -> Selection | Sta
     if name == GATHERS:
         require_whole(ctx, value, e.target, f".{name}")
         return GathersOf(value.operators)
+    if name == ACTIVATIONS:
+        require_whole(ctx, value, e.target, f".{name}")
+        return ActivationsOf(value.operators, value.of_items)
     return _of_kind(ctx, e, value)
 
 

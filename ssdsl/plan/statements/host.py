@@ -1,23 +1,31 @@
-"""`assign OPS.optimizer to host`: state in the memory of the host."""
+"""`assign OPS.optimizer to host`, `assign OPS.activations to host`: what lies in the memory of the host."""
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
-from ssdsl.plan.plan import OnHost, State
+from ssdsl.plan.eval.select import require_some
+from ssdsl.plan.plan import Mark, OnHost, State
 from ssdsl.plan.statements.shard import weights_of, without_state
-from ssdsl.plan.values import StateOf
+from ssdsl.plan.values import ActivationsOf, StateOf
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 HOST = "host"
 
 
-def to_host(ctx: Context, s: nodes.AssignStatement, value: StateOf) -> None:
-    """Adds the fact that the optimizer's state of some weights lies in the memory of the host. Raises PlanError for
-    another state, or another place: state lies with the weights."""
+def to_host(ctx: Context, s: nodes.AssignStatement, value: StateOf | ActivationsOf) -> None:
+    """Adds the fact that the optimizer's state of some weights, or what backward keeps of some operators, lies in the
+    memory of the host. Raises PlanError for another state, or another place: state lies with the weights."""
     is_host = isinstance(s.devices, nodes.NameExpression) and s.devices.text == HOST and not s.copies
-    if value.state is not State.OPTIMIZER or not is_host:
-        raise PlanError(StateElsewhere(s.span, without_state(s.operators, value)))
-    if weights := weights_of(ctx, s.operators, value, "assign"):
+    if not is_host or (isinstance(value, StateOf) and value.state is not State.OPTIMIZER):
+        what = "activations" if isinstance(value, ActivationsOf) else State.OPTIMIZER
+        raise PlanError(StateElsewhere(s.span, without_state(s.operators, value), what))
+    if isinstance(value, ActivationsOf):
+        operators = ctx.model.only_compute(value.operators)
+        require_some(ctx, operators, value.of_items, s.operators, "assign")
+        mark = Mark(1, s.span)
+        ctx.facts.revise(ctx.facts.numbers(operators), lambda record: replace(record, offload=record.offload or mark))
+    elif weights := weights_of(ctx, s.operators, value, "assign"):
         ctx.facts.on_host.append(OnHost(weights, s.span))
 
 
@@ -26,6 +34,7 @@ class StateElsewhere(Traced):
     Other state lies on the devices that have the weights."""
 
     code = "E0222"
-    title = "state lies with its weights, or that of the optimizer on the host"
-    help = "write `assign {operators}.optimizer to host`"
+    title = "state lies with its weights; that of the optimizer, and activations, may lie on the host"
+    help = "write `assign {operators}.{what} to host`"
     operators: str
+    what: str

@@ -14,7 +14,7 @@ from ssdsl.plan.eval.select import mesh_size, whole_operators
 from ssdsl.plan.plan import InnerDevices, Mesh, Placement
 from ssdsl.plan.statements.host import to_host
 from ssdsl.plan.statements.param import origin_of
-from ssdsl.plan.values import Devices, StateOf, is_devices
+from ssdsl.plan.values import ActivationsOf, Devices, StateOf, is_devices
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
@@ -139,7 +139,7 @@ def assign(ctx: Context, s: nodes.AssignStatement) -> None:
     """Places the COMPUTE operators of a selection; the others run wherever their consumers are. State goes to the
     host."""
     value = evaluate(ctx, s.operators)
-    if isinstance(value, StateOf):
+    if isinstance(value, StateOf | ActivationsOf):
         to_host(ctx, s, value)
         return
     found = [expect(ctx, e, is_devices, Wanted.DEVICES) for e in (s.devices, *s.copies)]

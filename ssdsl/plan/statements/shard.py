@@ -11,7 +11,7 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.eval.select import require_some
 from ssdsl.plan.plan import State, StateShard, WeightsMark
-from ssdsl.plan.values import StateOf, Value
+from ssdsl.plan.values import ActivationsOf, StateOf, Value
 from ssdsl.text.diagnostic import PlanError
 
 ROW, MATRIX = "row", "matrix"
@@ -63,7 +63,9 @@ def mark_weights(
 
 def without_state(at: nodes.Expr, value: Value) -> str:
     """The text of an expression, without the state that it ends with: `model` of `model.grads`."""
-    return spell(at.target if isinstance(value, StateOf) and isinstance(at, nodes.Attribute) else at, POST)
+    return spell(
+        at.target if isinstance(value, StateOf | ActivationsOf) and isinstance(at, nodes.Attribute) else at, POST
+    )
 
 
 def check_axis(ctx: Context, word: nodes.Word, *, is_bare: bool = True) -> None:

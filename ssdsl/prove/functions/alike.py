@@ -44,7 +44,11 @@ class Classes:
         numbering = _Numbering(self.facts)
         instrs = tuple(map(numbering.instr, section.body))
         left = tuple(n for name, n in numbering.names.items() if name in leaving)
-        again = section.recompute, tuple(numbering.names[name] for name in section.again if name in numbering.names)
+        again = (
+            section.recompute,
+            section.on_host,
+            tuple(numbering.names[name] for name in section.again if name in numbering.names),
+        )
         around = function.time, function.submesh.axes, function.backward, again, section.in_flight
         form = *around, instrs, left, tuple(numbering.named), tuple(numbering.about)
         number = section.kind

@@ -48,6 +48,15 @@ def checkpoint(run: Callable[..., Any], *args: Any, again: Sequence[int] = ()) -
     )
 
 
+def on_host(run: Callable[..., Any], *args: Any) -> Any:
+    """run(*args), of which autograd keeps copies on the host, but for what the device has anyway: weights, and what
+    enters the block."""
+    if not torch.is_grad_enabled():
+        return run(*args)
+    with here().gathered.on_host():
+        return run(*args)
+
+
 def _marked(result: Any, again: Sequence[int], world: World) -> Any:
     """The results of a recomputed function; those with the numbers `again` have a source."""
     results = [result] if isinstance(result, torch.Tensor) else [*result]

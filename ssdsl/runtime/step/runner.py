@@ -167,7 +167,8 @@ class Runner:
         inputs = [self._read(i, at, learns) for i in block.inputs]
         prepared = [self.prepared[name] for name in block.prepared]
         ahead = self.weights.ahead(block.gathers)
-        with torch.set_grad_enabled(learns), self.weights.saving(again=block.again), ahead:
+        there = self.world.gathered.beside(lambda: (*self.weights.memory(), *inputs_of(inputs), *prepared))
+        with torch.set_grad_enabled(learns), self.weights.saving(again=block.again), there, ahead:
             outputs = block.run(*inputs, *prepared, self.weights, *part)
         if learns:
             self.saved[block.number, part] = inputs, _edges(block, outputs)  # the outputs belong to their readers
@@ -352,6 +353,12 @@ class Runner:
         self.doing = f"{doing} {flat}"
         with self.timed(span, span, flat):
             yield self.weights.flat(flat)
+
+
+def inputs_of(given: Sequence[Given]) -> Iterator[torch.Tensor]:
+    """The tensors that a block is given by others."""
+    for one in given:
+        yield from (one,) if isinstance(one, torch.Tensor) else one
 
 
 def _edges(block: Block, outputs: Sequence[Left]) -> list[GradientEdge | None]:

@@ -105,6 +105,12 @@ class Weights:
         for flat in self.flats:
             flat.settle()
 
+    def memory(self) -> Iterator[torch.Tensor]:
+        """Tensors in all memory that this process has of weights and buffers between steps."""
+        for flat in self.flats:
+            yield from flat.parameters.values()
+        yield from self.buffers.values()
+
     def names(self) -> Iterator[str]:
         """The names of all weights and buffers of this process."""
         yield from self.flat_of

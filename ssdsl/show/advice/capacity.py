@@ -37,7 +37,7 @@ def capacity(program: Program, source: Source, report: Report) -> tuple[Diagnost
     The message is about the fullest role; `source` is the plan's text.
     """
     if full := next((d for d in report.devices if d.host_bytes > (d.host_capacity_bytes or d.host_bytes)), None):
-        stated, has = program.plan.on_host[0].span, size(full.host_capacity_bytes or 0)
+        stated, has = program.plan.host_span, size(full.host_capacity_bytes or 0)
         return (HostOutOfMemory(stated, full.name, size(full.host_bytes), report.cluster, has),)
     fullest = max(report.devices, key=lambda d: d.capacity_share or 0.0, default=None)
     if fullest is None or (share := fullest.capacity_share or 0.0) <= NEARLY:

@@ -13,14 +13,14 @@ from math import prod
 
 from ssdsl.analyse.collectives import is_reduced
 from ssdsl.analyse.program_index import ProgramIndex
-from ssdsl.analyse.tape import Sizes, Tape, kept, made_again, peak_bytes
+from ssdsl.analyse.tape import Sizes, Tape, TouchKind, brought_back, kept, made_again, peak_bytes
 from ssdsl.ir.comm import ReduceScatter
 from ssdsl.ir.function import Backward, Function, FunctionInput
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import At
 from ssdsl.ir.value import Coordinate, Name, Time
-from ssdsl.record import Record
+from ssdsl.record import Record, replace
 from ssdsl.simulate.memory.backward import BucketOf, WeightGradients, backward_tape
 from ssdsl.simulate.memory.gathered import backward_touches, forward_bytes
 from ssdsl.simulate.memory.storages import Storages
@@ -40,7 +40,7 @@ class KeptBytes(Record):
     both together exceed `size_bytes` in the first backward of a step, which also makes the gradients of weights;
     `later_bytes` in the others. `learned_bytes` are the bytes of gradients of weights. `gathered_bytes` is the most
     that it gathers of weights (ZeRO-3), in forward or in half of a backward; those of a whole backward are in its
-    bytes.
+    bytes. `host_bytes` lie on the host until backward.
     """
 
     size_bytes: int
@@ -52,6 +52,7 @@ class KeptBytes(Record):
     later_bytes: int = 0
     learned_bytes: int = 0
     gathered_bytes: int = 0
+    host_bytes: int = 0
 
     @property
     def waiting_bytes(self) -> int:
@@ -193,7 +194,7 @@ class _Task:
         self.of_other = set(compress(given, around.held))
         self.storages = Storages(facts, fusion, function, set(compress(given, around.shared)), part)
         self.weights = WeightGradients.of(facts, function, around.buckets)
-        self.tape = self._tape()
+        self.tape, self.on_host = self._from_host(self._tape())
         self.kept_sizes = kept(self.tape.backward)
         self.lent: dict[int, int] = {}
         for number, output in enumerate(function.outputs):
@@ -211,6 +212,19 @@ class _Task:
         is_whole = self.function.backward is Backward.WHOLE
         gathered = backward_touches(self.facts, self.function) if is_whole else []
         return backward_tape(self.storages, entering, self._kept(inputs), self.weights, gathered)
+
+    def _from_host(self, tape: Tape) -> tuple[Tape, Sizes]:
+        """The tape, with what sections on the host alone keep brought back from there; and those storages."""
+        there = {number for number, section in enumerate(self.function.sections) if section.on_host}
+        if not there:
+            return tape, {}
+        elsewhere = {*self._kept(i.var.name for i in self.function.inputs)}
+        elsewhere |= {self.storages.root(output.name) for output in self.function.outputs}
+        reads = [touch for touch in (*tape.backward, *tape.for_weights) if touch.kind is TouchKind.READ]
+        elsewhere |= {touch.storage for touch in reads if touch.at.section not in there}
+        moved = {touch.storage: touch.size_bytes for touch in reads if touch.storage not in elsewhere}
+        back, for_weights = (brought_back(touches, moved) for touches in (tape.backward, tape.for_weights))
+        return replace(tape, backward=back, for_weights=for_weights), moved
 
     def _kept(self, names: Iterable[Name]) -> Sizes:
         """The storages of values that no other function keeps."""
@@ -235,4 +249,5 @@ class _Task:
             peak_bytes(touches, {**sizes, **self.tape.lasting}),
             self.weights.stay_bytes,
             forward_bytes(self.facts, self.function),
+            sum(self.on_host.values()),
         )

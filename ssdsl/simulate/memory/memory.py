@@ -56,7 +56,8 @@ def memories(program: Program, trace: Trace, activations: Activations, capacity:
         live.run(role, ran)
         state = state_of(program, activations.facts.state, role, _by_weight(program, live.learned))
         curve = _curve(r, [*state, (0.0, inputs.of(role), "inputs"), *live.changes], capacity[r])
-        found.append(replace(curve, host_bytes=host_bytes(program, activations.facts.state, role)))
+        on_host = host_bytes(program, activations.facts.state, role) + live.most_on_host
+        found.append(replace(curve, host_bytes=on_host))
     return found
 
 
@@ -206,6 +207,8 @@ class _Liveness:
     leaving: dict[SlotPart, int] = field(default_factory=dict)  # bytes of sources of what is in flight
     learned: dict[int, float] = field(default_factory=dict)
     scattering: int = 0  # bytes of whole gradients that go to their owners
+    on_host: int = 0  # bytes of activations there now, and the most
+    most_on_host: int = 0
     adding: set[int] = field(default_factory=set)  # flat parameters of which whole gradients are added up
     changes: list[Change] = field(default_factory=list)
 
@@ -299,6 +302,7 @@ class _Liveness:
         function, at, freed = self.program.functions[task.function], task.at, self.freed
         kept, out = self.activations.of(function, at), function.outputs
         lent = {slot: size for number, size in kept.lent if (slot := (out[number].slot, at)) in freed}
+        self._host(kept.host_bytes, function, task.phase)
         scratch = kept.gathered_bytes if task.phase is not Phase.BACKWARD else 0
         for journey in self.awaited:
             self._change(start, -_sent_bytes(journey), "transfers")
@@ -337,6 +341,14 @@ class _Liveness:
                 self._change(end, -kept.for_weights, "activations")
                 self.learned.setdefault(task.function, start)
         self._while(start, end, scratch, "scratch")
+
+    def _host(self, size_bytes: int, function: Function, phase: Phase) -> None:
+        """Counts what a task leaves on the host, or takes back; the halves of a backward read it both."""
+        if phase is function.keeps:
+            self.on_host += size_bytes
+            self.most_on_host = max(self.most_on_host, self.on_host)
+        elif phase is function.phases[-1]:
+            self.on_host -= size_bytes
 
     def _in_flight(self, function: Function, at: At, start: float, end: float) -> None:
         """Adds the memory of the sources of outputs in flight, from the end of their task to the start of the next

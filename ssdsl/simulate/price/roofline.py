@@ -9,7 +9,7 @@ of a function one after another.
 
 import itertools
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -139,7 +139,14 @@ class Computing:
 class Roofline:
     """Costs of a program's actions on a cluster."""
 
-    def __init__(self, facts: ProgramIndex, cluster: Cluster, fusion: Fusion) -> None:
+    def __init__(
+        self,
+        facts: ProgramIndex,
+        cluster: Cluster,
+        fusion: Fusion,
+        offloaded: Callable[[Function], int] = lambda function: 0,
+    ) -> None:
+        self.offloaded = offloaded  # the bytes of activations that a task of a function leaves on the host
         self.facts, self.program, self.cluster = facts, facts.program, cluster
         self.cores = cluster.size if cluster.shares_cores else None
         self.computing = Computing(facts, fusion)
@@ -197,7 +204,17 @@ class Roofline:
         slowest, key = self._slowest(function, phase, role), (function.number, phase, stay)
         if key not in self.communication:
             self.communication[key] = total(cost for _, cost in self._collectives(function, phase, stay, slowest))
-        return total((Cost(self.computing.times(function, slowest).of(phase)), self.communication[key]))
+        computing = self.computing.times(function, slowest).of(phase) + self._copies(function, phase, role)
+        return total((Cost(computing), self.communication[key]))
+
+    def _copies(self, function: Function, phase: Phase, role: Role) -> float:
+        """The seconds in which a task copies activations to the host, or from it: the device computes nothing in the
+        meantime."""
+        if phase not in (function.keeps, *(p for p in function.phases if p.of_inputs)):
+            return 0.0
+        size = self.offloaded(function) if any(section.on_host for section in function.sections) else 0
+        host = self.cluster.host(role.submesh.first) if size else None
+        return 0.0 if host is None else size / host.link_bandwidth
 
     def exposed(self, task: Compute, role: Role) -> Iterator[tuple[TaskCollective, float]]:
         """Yields the collectives of a task with the seconds of each that no computing hides."""

@@ -148,6 +148,14 @@ def test_what_a_forward_keeps(watch: Callable[..., Watched], plan: str, params: 
         assert watched.forward(function.number) == says.of(function).size_bytes, function.name
 
 
+def test_what_lies_on_the_host(watch: Callable[..., Watched]) -> None:
+    """Here the host's memory is that of the device, so both together are what a forward leaves."""
+    (function,), says = compiled("on_host", RUNS).program.functions, activations(compiled("on_host", RUNS).program)
+    kept = says.of(function)
+    assert kept.host_bytes > 0.8 * activations(compiled("data_parallel", RUNS, D=2).program).of(function).size_bytes / 2
+    assert watch("on_host", 0).forward(function.number) == kept.size_bytes + kept.host_bytes
+
+
 @pytest.mark.parametrize(("plan", "params"), [("pipeline", {"S": 2, "M": 3}), ("recomputed_layers", {})])
 def test_what_is_computed_from_weights_is_kept(
     watch: Callable[..., Watched], plan: str, params: dict[str, int]
