@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ssdsl.analyse.gathers import Staying, forward_gathers, staying
+from ssdsl.analyse.gathers import NONE_STAY, Staying, forward_gathers, staying
 from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.function import Function, OpPart
@@ -110,6 +110,15 @@ class ProgramIndex:
 
             self._staying = staying(self.program, gathered_by)
         return self._staying
+
+    def stays(self, task: Compute) -> Staying:
+        """The weights that stay from tasks before a task, or for those behind it. Where no order of tasks is known yet,
+        all that may be there are."""
+        if (found := self.staying.get(task)) is not None:
+            return found
+        if any(role.actions for role in self.program.roles):
+            return NONE_STAY
+        return Staying(frozenset(flat.number for flat in self.program.flats if flat.kept is not None))
 
     def params_on(self, submesh: Submesh) -> dict[str, Param]:
         """The parameters of a submesh, by weight."""

@@ -91,14 +91,15 @@ def run(
 
 def _cached(program: Program, costs: Costs) -> Callable[[int, Traced], Cost]:
     """A cached function for the cost of an action on a role: all tasks of a function in a phase cost the same, and so
-    do all parts of a message in a direction."""
+    do all parts of a message in a direction. Where weights stay, the first of some tasks gathers them for others."""
     found: dict[Hashable, Cost] = {}
+    stay = any(flat.kept is not None for flat in program.flats)
 
     def cost(r: int, action: Traced) -> Cost:
         key: Hashable
         match action:
             case Compute():
-                key = r, action.function, action.phase
+                key = r, action.function, action.phase, action.at if stay else ()
             case Start():
                 key = action.message, action.gradient
             case Travel():

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from bench.fuzz.trial import try_plan
+from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_plan, compile_source
 from ssdsl.runtime.options import Training
 from ssdsl.show.tables.communication import communications
+from ssdsl.simulate.simulate import simulate
 from ssdsl.text.source import Source
 from tests.captured import captured, graph_of
 
@@ -65,6 +67,15 @@ def test_breadth_first_gathers_each_weight_twice_and_reduces_its_gradient_once(m
     gathers = {("all_gather", "weights, forward"): 1, ("all_gather", "weights, backward"): 1}
     assert layers == gathers | {("reduce_scatter", "gradients"): 1}
     assert {*calls.values()} <= {1, 2}  # 2: of a tied weight, on both of its devices
+
+
+def test_simulated_traffic_is_that_of_the_table() -> None:
+    """Each device: gathers and reductions, whatever the order of the tasks."""
+    found = compile_plan(EXAMPLES / "breadth_first.ssp", graph_of(GPT), {})
+    report = simulate(found.program, found.source, load_cluster("h200x8"))
+    for kind in ("all_gather", "reduce_scatter"):
+        sent = sum(t.size_bytes for t in report.traffic if t.kind == kind)
+        assert sent == sum(f.size_bytes * f.on.size for f in communications(found.program) if f.kind == kind)
 
 
 def test_nothing_is_gathered_between_nodes_in_backward() -> None:

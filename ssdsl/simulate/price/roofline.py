@@ -23,7 +23,7 @@ from ssdsl.analyse.collectives import (
     of_task,
     of_travel,
 )
-from ssdsl.analyse.gathers import NONE_STAY, Staying
+from ssdsl.analyse.gathers import Staying
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Device
@@ -158,7 +158,7 @@ class Roofline:
         """The cost of an action on the slowest device of a role."""
         match action:
             case Compute():
-                stay = self.facts.staying.get(action, NONE_STAY)
+                stay = self.facts.stays(action)
                 return self._compute(self.program.functions[action.function], action.phase, stay, role)
             case Start():
                 return self.network.message(self.program.messages[action.message], action.gradient)
@@ -218,7 +218,7 @@ class Roofline:
 
     def exposed(self, task: Compute, role: Role) -> Iterator[tuple[TaskCollective, float]]:
         """Yields the collectives of a task with the seconds of each that no computing hides."""
-        function, stay = self.program.functions[task.function], self.facts.staying.get(task, NONE_STAY)
+        function, stay = self.program.functions[task.function], self.facts.stays(task)
         slowest = self._slowest(function, task.phase, role)
         for found, cost in self._collectives(function, task.phase, stay, slowest):
             yield found, cost.communication_s

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from ssdsl.analyse.collectives import OfGather, SizedCollective, learns_weights, of_action, of_homes, of_task, of_travel
-from ssdsl.analyse.gathers import NONE_STAY, Staying
+from ssdsl.analyse.gathers import Staying
 from ssdsl.analyse.program_index import ProgramIndex, flat_bytes, size_bytes
 from ssdsl.ir.comm import Message, Transfer
 from ssdsl.ir.function import Backward, Called, Function, OpPart, Section, Side, Write, results_of
@@ -93,7 +93,7 @@ class Profiled:
 
     def _task(self, task: Compute) -> Cost:
         function, phase = self.program.functions[task.function], task.phase
-        stay = self.facts.staying.get(task, NONE_STAY)
+        stay = self.facts.stays(task)
         computing = sum(self._instructions(function, phase))
         computing += self._growing(f"task {_measured(phase).word}", instructions(function))
         computing += sum(self._gradients(function, phase))
