@@ -27,7 +27,7 @@ CALLS = {
     "simulate": f"simulate data_parallel {OWN} --costs times.json --html step.html --trace step.json",
     "profile": f"profile data_parallel {OWN} --out times.json",
     "diff": f"diff data_parallel mine.ssp {OWN}",
-    "reshard": f"reshard data_parallel mine.ssp {OWN}",
+    "reshard": f"reshard mine.ssp mine.ssp {OWN}",
     "sweep": f"sweep data_parallel {OWN} --set D=2,4 --html sweep.html",
     "search": f"search data_parallel {OWN} --devices 1..4 --html search.html --out found.ssp",
     "repl": f"repl mine.ssp {OWN}",

@@ -129,7 +129,7 @@ CALLS = {
     "simulate": f"simulate p.ssp {HALF}",
     "profile": f"profile p.ssp {OWN} --out new.json",
     "diff": f"diff p.ssp data_parallel {HALF}",
-    "reshard": f"reshard p.ssp data_parallel {HALF}",
+    "reshard": f"reshard p.ssp zero {HALF} --set D=4",
     "sweep": f"sweep p.ssp {HALF} --set T=2,4",
     "search": f"search p.ssp {HALF} --devices 2..4",
     "capture": "capture mymodel.py:net --out net.graph",
@@ -220,6 +220,9 @@ OTHERWISE = {  # where that is what the call says already, or needs more beside 
     ("profile", "--optimizer"): "--optimizer sgd",
     ("profile", "--out"): "--out data.py",  # no profile
     ("diff", "--and"): "--and D=4",
+    ("reshard", "--and"): "--and Z=1",
+    ("reshard", "--set"): "--set Z=2",
+    ("reshard", "--state-tensors"): "--state-tensors 1",
     ("sweep", "--set"): "--set T=8",
     ("search", "--out"): "--out found.ssp",
 }

@@ -130,7 +130,8 @@ def _emulated(device: torch.device, link: str) -> str:
     """The backend whose links have a speed."""
     if device.type != "cpu":
         raise SystemExit("--link is for ranks on the CPU: start the program with --device cpu")
-    from ..link.backend import BACKEND, VARIABLE
+    from ..link.backend import BACKEND
+    from ..link.host import VARIABLE
 
     os.environ[VARIABLE] = link
     return BACKEND

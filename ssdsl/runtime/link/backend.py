@@ -30,11 +30,11 @@ from .collectives import (
     scatter,
     send,
 )
+from .host import VARIABLE
 from .network import Channel, EmulatedNetwork, Operation, Steps
 from .speed import Speed
 
 BACKEND = "ssdsl_link"
-VARIABLE = "SSDSL_LINK"
 COLLECTIVE = -1  # the tag
 
 

@@ -14,6 +14,8 @@ from typing import Protocol
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from ..link.host import HostLink
+
 
 class MemorySource(Protocol):
     """A source from which a tensor was gathered or computed."""
@@ -100,13 +102,15 @@ class HostCopy:
         self.device = x.device
         self._back: weakref.ref[torch.Tensor] | None = None
         self.copied = torch.empty_like(whole, device="cpu", pin_memory=x.is_cuda)
-        self.copied.copy_(whole, non_blocking=True)
+        with HostLink(whole.nbytes):
+            self.copied.copy_(whole, non_blocking=True)
 
     def made_again(self) -> torch.Tensor:
         """The elements on the device."""
         back = self._back() if self._back is not None else None
         if back is None:
-            back = self.copied.to(self.device, non_blocking=True)
+            with HostLink(self.copied.nbytes):
+                back = self.copied.to(self.device, non_blocking=True)
             self._back = weakref.ref(back)
         return back
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..errors import EngineError
+from ..link.host import HostLink
 from ..program.initial_state import InitialState
 from ..step.flat_params import FlatWeights
 from ..step.parts import LocalTensor
@@ -83,6 +84,7 @@ class OptimizedParam:
     held: LocalTensor
     flat: FlatWeights
     parameter: torch.nn.Parameter
+    on_host: bool = False
 
     @property
     def name(self) -> str:
@@ -98,7 +100,8 @@ class OptimizedParam:
     def give_back(self) -> None:
         """Copies the copy's value to the trained tensor."""
         if self.is_copy:
-            self.held.tensor.copy_(self.parameter, non_blocking=True)
+            with HostLink(self.held.tensor.nbytes if self.on_host else 0):
+                self.held.tensor.copy_(self.parameter, non_blocking=True)
 
 
 def stepped(
@@ -118,7 +121,8 @@ def stepped(
     trained = [one for one in held if one.name in flat_of]
     start = (begun(one, masters, on_host) if one.name not in away else one.tensor for one in trained)
     return [
-        OptimizedParam(one, flat_of[one.name], torch.nn.Parameter(x)) for one, x in zip(trained, start, strict=True)
+        OptimizedParam(one, flat_of[one.name], torch.nn.Parameter(x), one.name in on_host)
+        for one, x in zip(trained, start, strict=True)
     ]
 
 

@@ -14,6 +14,7 @@ import torch
 from ..errors import EngineError
 from ..find_nan.not_finite import kind_of
 from ..health.stop_request import StopRequest
+from ..link.host import HostLink
 from ..ranks.control import Control
 from ..step.rank_program import RankProgram
 from .homes import Homes
@@ -142,7 +143,8 @@ class StepEnd:
         found = {name: g for name, g in given if g is not None and name in chosen and name not in unreached}
         for weight in self._copies:
             if weight.name in found:
-                found[weight.name] = found[weight.name].to(weight.parameter.device, weight.parameter.dtype)
+                with HostLink(found[weight.name].nbytes if weight.on_host else 0):
+                    found[weight.name] = found[weight.name].to(weight.parameter.device, weight.parameter.dtype)
         if (homes := self.homes) is not None:
             for name in found.keys() & homes.names:
                 found[name] = found[name].to(homes.gradient_dtype(homes.local[name]))
