@@ -6,10 +6,9 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import chosen_cluster
-from ssdsl.cli.commands.diff import After, And, known_settings, names_of, of_same_model
-from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import compiled, load
+from ssdsl.cli.pipeline import compiled
 from ssdsl.cli.terminal import print_json, print_views
+from ssdsl.cli.two_plans import After, And, two_plans
 
 StateTensors = Annotated[
     int,
@@ -35,20 +34,16 @@ def reshard(
 
     A param that only one of them has is set for that one.
     """
-    overrides, later = settings(set_), settings(and_, "--and")
-    if after is None and not later:
-        raise typer.BadParameter("name a second plan, or its settings, as in --and T=4", param_hint="'AFTER'")
     chosen = chosen_cluster(cluster)
-    first = load(before, model, meta=meta, precision=precision)
-    second = of_same_model(first, after or before)
+    both = two_plans(before, after, model, set_, and_, meta=meta, precision=precision)
     from ssdsl.run.reshard import transition
     from ssdsl.show.tables.reshard import reshard_json, reshard_views
 
-    was = compiled(first, known_settings(first, overrides, first, second), cluster=chosen)
-    now = compiled(second, {**known_settings(second, overrides, first, second), **later}, cluster=chosen)
-    found = transition(was.program, now.program, state_tensors)
-    names = (before, after) if after is not None else names_of(first, overrides, later)
+    was, now = (
+        compiled(plan, own, cluster=chosen).program for plan, own in zip(both.plans, both.settings, strict=True)
+    )
+    found = transition(was, now, state_tensors)
     if json:
-        print_json(reshard_json(found, names))
+        print_json(reshard_json(found, both.names))
         return
-    print_views(*reshard_views(found, chosen, names))
+    print_views(*reshard_views(found, chosen, both.names))
