@@ -120,6 +120,32 @@ def test_what_changes_no_task_is_not_lowered_again(
     assert moved.lowered.program == fresh
 
 
+STATE = (
+    "",
+    "prefetch model.weights by 0",
+    "bucket model.grads by 1",
+    "keep model.weights through m",
+    "keep model.weights through m in backward",
+    "assign model.optimizer to host",
+    'split model["h.*"].optimizer by matrix into dp',
+)
+
+
+def test_what_a_plan_says_of_state_is_lowered_again() -> None:
+    graph, cluster = graph_of("gpt:tiny,layers=4"), load_cluster("a100x8")
+    text = "mesh gpus(dp = 2)\nsplit model by batch into dp, m = 2\nassign model to gpus\n"
+    text += "split model.weights by row into dp\n"
+    workspace, found = Workspace(graph, cluster), []
+    for statement in STATE:
+        source = Source("a.ssp", f"{text}{statement}\n")
+        candidate = workspace.candidate(source, {}, EXAMPLES)
+        fresh = compile_source(source, graph, {}, EXAMPLES, cluster)
+        assert candidate.lowered.program == fresh.program, statement
+        assert workspace.simulate(candidate, cluster) == simulate(fresh.program, source, cluster), statement
+        found.append(fresh.program.flats)
+    assert len({*found}) >= len(STATE) - 1  # a bucket of weights in parts is their layer
+
+
 def test_an_order_that_needs_a_signal_is_priced_with_it() -> None:
     graph, cluster = graph_of("gpt:tiny,layers=4"), load_cluster("a100x8")
     text = read_source(EXAMPLES / "pipeline.ssp").text

@@ -77,7 +77,7 @@ class Origins:
 
     def flat(self, flat: FlatParam) -> str:
         """The statement that makes ranks exchange a flat parameter: it shards it, or splits or places its readers."""
-        for shard in self.program.plan.shards:
+        for shard in self.program.plan.state.shards:
             if not shard.weights.isdisjoint(flat.weights):
                 return self.said(shard.span)
         axes = {a for step in flat.completion.steps for a in getattr(step, "axes", ())}

@@ -172,7 +172,7 @@ def forms_the_same(a: Plan, b: Plan) -> bool:
     """Whether two plans for one graph form the same functions: they say the same of operators and state, and order the
     same sets, by the same indices."""
     return (
-        (a.meshes, a.shards, a.matrices) == (b.meshes, b.shards, b.matrices)
+        (a.meshes, a.state) == (b.meshes, b.state)
         and _ordered(a) == _ordered(b)
         and a.operators.keys() == b.operators.keys()
         and all(one == other for one, other in {(r, b.operators[name]) for name, r in a.operators.items()})

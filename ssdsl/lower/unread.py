@@ -128,22 +128,22 @@ def _most(plan: Plan, program: Program) -> Iterator[Span]:
 
 def _ahead(plan: Plan, _: Program) -> Iterator[Span]:
     """Yields the spans of `prefetch OPS.weights`, but those that turn it off."""
-    yield from (stated.span for stated in plan.prefetched if stated.value)
+    yield from (stated.span for stated in plan.state.prefetched if stated.value)
 
 
 def _gathered_ahead(plan: Plan, program: Program) -> Iterator[Span]:
     gathered = {n for f in program.functions for group in (*f.ahead.forward, *f.ahead.backward) for n in group}
     weights = frozenset(w for n in gathered for w in program.flats[n].weights)
-    yield from (stated.span for stated in plan.prefetched if not weights.isdisjoint(stated.weights))
+    yield from (stated.span for stated in plan.state.prefetched if not weights.isdisjoint(stated.weights))
 
 
 def _bucketed(plan: Plan, _: Program) -> Iterator[Span]:
-    yield from (stated.span for stated in plan.buckets)
+    yield from (stated.span for stated in plan.state.buckets)
 
 
 def _reduced(plan: Plan, program: Program) -> Iterator[Span]:
     weights = frozenset(w for flat in program.flats if flat.completion.steps for w in flat.weights)
-    yield from (stated.span for stated in plan.buckets if not weights.isdisjoint(stated.weights))
+    yield from (stated.span for stated in plan.state.buckets if not weights.isdisjoint(stated.weights))
 
 
 def _offloaded(plan: Plan, _: Program) -> Iterator[Span]:
@@ -157,18 +157,18 @@ def _on_host(plan: Plan, program: Program) -> Iterator[Span]:
 
 
 def _kept(plan: Plan, _: Program) -> Iterator[Span]:
-    yield from (stated.span for stated in plan.kept)
+    yield from (stated.span for stated in plan.state.kept)
 
 
 def _staying(plan: Plan, program: Program) -> Iterator[Span]:
     weights = frozenset(w for flat in program.flats if flat.kept is not None for w in flat.weights)
-    yield from (stated.span for stated in plan.kept if not weights.isdisjoint(stated.weights))
+    yield from (stated.span for stated in plan.state.kept if not weights.isdisjoint(stated.weights))
 
 
 def _by_matrix(plan: Plan, _: Program) -> Iterator[Span]:
     """Yields the spans of `by matrix` over more than one device."""
     sizes = {axis: size for mesh in plan.meshes for axis, size in mesh.axes}
-    yield from (stated.span for stated in plan.matrices if any(sizes[axis] > 1 for axis in stated.axes))
+    yield from (stated.span for stated in plan.state.matrices if any(sizes[axis] > 1 for axis in stated.axes))
 
 
 def _at_home(plan: Plan, program: Program) -> Iterator[Span]:
@@ -176,7 +176,7 @@ def _at_home(plan: Plan, program: Program) -> Iterator[Span]:
     for flat in program.flats:
         for weight, home in zip(flat.weights, flat.homes, strict=False):
             homes.setdefault(weight, set()).update(home.axes if home is not None else ())
-    for stated in plan.matrices:
+    for stated in plan.state.matrices:
         if any(not homes.get(weight, set()).isdisjoint(stated.axes) for weight in stated.weights):
             yield stated.span
 
@@ -215,7 +215,7 @@ def _state(plan: Plan, program: Program) -> Iterator[StateLeftWhole]:
     """Yields a warning for each statement on state that leaves weights whole, though they are replicated along one of
     its axes."""
     cut = {(weight, flat.submesh) for flat in program.flats if flat.sharded.optimizer for weight in flat.weights}
-    for shard, _ in dict.fromkeys((s, s.span) for s in plan.shards):
+    for shard, _ in dict.fromkeys((s, s.span) for s in plan.state.shards):
         those = [p for p in program.params if p.weight in shard.weights and p.cut_over(shard.axes)]
         left = [p for p in those if (p.weight, p.submesh) not in cut]
         frozen = {p.weight: None for p in left if not p.trained}

@@ -63,10 +63,7 @@ def divide_axes(plan: Plan) -> Plan:
         plan,
         meshes=tuple(replace(mesh, axes=tuple(_axes(mesh, divided))) for mesh in plan.meshes),
         operators=changed_records(plan, divided),
-        **{
-            name: tuple(replace(s, axes=tuple(renamed_axes(s.axes, plan.meshes, divided))) for s in said)
-            for name, said in plan.over_axes.items()
-        },
+        state=plan.state.on_axes(lambda said: [(said.weights, tuple(renamed_axes(said.axes, plan.meshes, divided)))]),
         divided=tuple(found for found in divided.values() if len(found.axes) > 1),
     )
 

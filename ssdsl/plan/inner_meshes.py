@@ -55,12 +55,9 @@ def _brought_back(plan: Plan, inner: Mesh) -> Plan:
 
     records = changed_records(plan, changed, place)
     meshes = tuple(new if mesh is outer else mesh for mesh in plan.meshes if mesh is not inner)
-    said = {
-        name: tuple(shard for known in those for shard in _shards(plan, known, inner, changed))
-        for name, those in plan.over_axes.items()
-    }
+    state = plan.state.on_axes(lambda said: _on_meshes(plan, said, inner, changed))
     kept = tuple(replace(found, by=inner.name) for found in axes.values() if len(found.axes) > 1)
-    return replace(plan, meshes=meshes, operators=records, divided=(*plan.divided, *kept), **said)
+    return replace(plan, meshes=meshes, operators=records, divided=(*plan.divided, *kept), state=state)
 
 
 def _pieces(outer: Mesh, inside: InnerDevices) -> Iterator[Piece]:
@@ -136,7 +133,9 @@ def _check_names(plan: Plan, inner: Mesh, outer: Mesh) -> None:
                 raise PlanError(BadMesh(index.span, Flaw.NAMED_AS, index.name))
 
 
-def _shards(plan: Plan, shard: StateShard | Keep, inner: Mesh, changed: Divided) -> Iterator[StateShard | Keep]:
+def _on_meshes(
+    plan: Plan, said: StateShard | Keep, inner: Mesh, changed: Divided
+) -> Iterator[tuple[frozenset[str], tuple[str, ...]]]:
     """The state of weights that are read on the inner mesh, over its axes; and that of others over those of theirs."""
     here = frozenset(
         operand.value
@@ -146,7 +145,7 @@ def _shards(plan: Plan, shard: StateShard | Keep, inner: Mesh, changed: Divided)
         if plan.graph.values[operand.value].origin is Origin.WEIGHT
     )
     others = tuple(mesh for mesh in plan.meshes if mesh is not inner)
-    for weights, meshes in ((shard.weights & here, (inner,)), (shard.weights - here, others)):
-        axes = tuple(dict.fromkeys(renamed_axes(shard.axes, meshes, changed)))
-        if weights and axes:
-            yield replace(shard, weights=weights, axes=axes)
+    for weights, meshes in ((said.weights & here, (inner,)), (said.weights - here, others)):
+        axes = tuple(dict.fromkeys(renamed_axes(said.axes, meshes, changed)))
+        if weights and (axes or not said.axes):
+            yield weights, axes

@@ -20,7 +20,7 @@ from ssdsl.plan.hints.round_trips import round_trips
 from ssdsl.plan.inner_meshes import on_outer_meshes
 from ssdsl.plan.model_index import ModelIndex, index_model
 from ssdsl.plan.neighbours.place_beside import place_beside
-from ssdsl.plan.plan import Index, OpPlan, Plan
+from ssdsl.plan.plan import Index, OpPlan, Plan, StatePlan
 from ssdsl.plan.separate import separated
 from ssdsl.plan.statements.builtins import with_builtins
 from ssdsl.plan.statements.execute import execute
@@ -119,12 +119,14 @@ def plan_of(ctx: Context) -> Plan:
         operators=operators,
         orders=tuple(facts.orders),
         clocks=tuple(facts.clocks),
-        shards=tuple(shard for shard in facts.shards if not shard.whole),
-        matrices=tuple(shard for shard in facts.shards if shard.whole),
-        prefetched=tuple(facts.prefetched),
-        buckets=tuple(facts.buckets),
-        kept=tuple(facts.kept),
-        on_host=tuple(facts.on_host),
+        state=StatePlan(
+            shards=tuple(shard for shard in facts.shards if not shard.whole),
+            matrices=tuple(shard for shard in facts.shards if shard.whole),
+            prefetched=tuple(facts.prefetched),
+            buckets=tuple(facts.buckets),
+            kept=tuple(facts.kept),
+            on_host=tuple(facts.on_host),
+        ),
     )
     return on_outer_meshes(divide_axes(plan))
 

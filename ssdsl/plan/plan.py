@@ -3,7 +3,7 @@
 Facts with the same content are equal, whichever statement states them: spans take no part in `==`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -392,13 +392,55 @@ class DividedAxis(Record):
             yield name, count, inside
 
 
+OverAxes = TypeVar("OverAxes", StateShard, Keep)
+
+
+class StatePlan(Record):
+    """Everything that a plan says of weights, their gradients and the optimizer's state. `matrices` are the statements
+    by which the optimizer's state is in whole weights; `shards` are the others about parts of state."""
+
+    shards: tuple[StateShard, ...] = ()
+    matrices: tuple[StateShard, ...] = ()
+    prefetched: tuple[WeightsMark, ...] = ()
+    buckets: tuple[WeightsMark, ...] = ()
+    kept: tuple[Keep, ...] = ()
+    on_host: tuple[OnHost, ...] = ()
+
+    def on_axes(
+        self, axes_of: Callable[[StateShard | Keep], Iterable[tuple[frozenset[str], tuple[str, ...]]]]
+    ) -> "StatePlan":
+        """The same over other axes: `axes_of` gives for a statement its weights, in groups, each with the axes that
+        stand for its own."""
+
+        def on(said: Iterable[OverAxes]) -> tuple[OverAxes, ...]:
+            return tuple(replace(one, weights=weights, axes=axes) for one in said for weights, axes in axes_of(one))
+
+        return replace(self, shards=on(self.shards), matrices=on(self.matrices), kept=on(self.kept))
+
+    def gathered_ahead(self, weights: Iterable[str]) -> int:
+        """How many gathers before its reader's a gather of these weights starts: the largest number of any."""
+        marks = (_mark_of(self.prefetched, weight) for weight in weights)
+        return max((WEIGHTS_AHEAD if mark is None else mark for mark in marks), default=0)
+
+    def bucket_megabytes(self, weight: str) -> int | None:
+        """The size of the bucket in which the gradient of a weight lies; None if the plan does not say."""
+        return _mark_of(self.buckets, weight)
+
+    def is_on_host(self, weight: str) -> bool:
+        """Whether the optimizer's state of a weight lies in the memory of the host."""
+        return any(weight in stated.weights for stated in self.on_host)
+
+
+NO_STATE = StatePlan()
+
+
 class Plan(Record):
     """All facts of a script about a graph. Each fact has the span of its statement.
 
     `operators` has the records of operators, in the order of the graph, without empty ones. Only operators of stage
     COMPUTE have a place; constants and data operators run wherever their consumers are. `params` are the values that
-    hold: those of `--set`, else the defaults. `matrices` are the statements by which the optimizer's state is in
-    whole weights; `shards` are the others about state. `divided` are the axes in the place of which meshes have others.
+    hold: those of `--set`, else the defaults. `state` is what it says of weights. `divided` are the axes in the place
+    of which meshes have others.
     """
 
     graph: Graph
@@ -407,18 +449,8 @@ class Plan(Record):
     operators: dict[str, OpPlan]
     orders: tuple[Order, ...] = ()
     clocks: tuple[ClockOrder, ...] = ()
-    shards: tuple[StateShard, ...] = ()
-    matrices: tuple[StateShard, ...] = ()
-    prefetched: tuple[WeightsMark, ...] = ()
-    buckets: tuple[WeightsMark, ...] = ()
-    kept: tuple[Keep, ...] = ()
-    on_host: tuple[OnHost, ...] = ()
+    state: StatePlan = NO_STATE
     divided: tuple[DividedAxis, ...] = ()
-
-    @property
-    def over_axes(self) -> dict[str, tuple[StateShard, ...] | tuple[Keep, ...]]:
-        """What it says of state over axes of meshes, by field."""
-        return {"shards": self.shards, "matrices": self.matrices, "kept": self.kept}
 
     def of(self, operator: str) -> OpPlan:
         """The record of an operator; `NOTHING` if the plan says nothing of it."""
@@ -430,24 +462,11 @@ class Plan(Record):
         marks = (self.of(name).ahead for name in operators)
         return max((mark.value for mark in marks if mark is not None), default=AHEAD)
 
-    def gathered_ahead(self, weights: Iterable[str]) -> int:
-        """How many gathers before its reader's a gather of these weights starts: the largest number of any."""
-        marks = (_mark_of(self.prefetched, weight) for weight in weights)
-        return max((WEIGHTS_AHEAD if mark is None else mark for mark in marks), default=0)
-
-    def bucket_megabytes(self, weight: str) -> int | None:
-        """The size of the bucket in which the gradient of a weight lies; None if the plan does not say."""
-        return _mark_of(self.buckets, weight)
-
     @property
     def host_span(self) -> Span | None:
         """The first statement that assigns something to the host."""
         marks = (record.offload for record in self.operators.values())
-        return next((stated.span for stated in (*self.on_host, *marks) if stated is not None), None)
-
-    def is_on_host(self, weight: str) -> bool:
-        """Whether the optimizer's state of a weight lies in the memory of the host."""
-        return any(weight in stated.weights for stated in self.on_host)
+        return next((stated.span for stated in (*self.state.on_host, *marks) if stated is not None), None)
 
     def said(self, operator: str, index: str) -> Span | None:
         """The span of the `split` that cuts an operator by an index; None if there is none."""

@@ -77,7 +77,7 @@ def _check_homes(facts: ProofFacts, flat: FlatParam) -> None:
     if not facts.program.trains:
         return
     sizes = dict(flat.submesh.axes)
-    said = [(shard.weights, {*shard.axes}) for shard in facts.program.plan.matrices]
+    said = [(shard.weights, {*shard.axes}) for shard in facts.program.plan.state.matrices]
     if flat.homes and len(flat.homes) != len(flat.weights):
         facts.fail(Rule.HOME, f"flat parameter {flat.number}", "", f"{len(flat.weights)} homes", len(flat.homes))
         return

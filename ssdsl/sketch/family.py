@@ -21,7 +21,7 @@ def family(plan: Plan) -> str:
         kinds.add("pipeline")
     words = " + ".join(kind for kind in KINDS if kind in kinds)
     words = words or ("one device" if plan.devices == 1 else "repeated work")
-    sharded = max((s.state.stage for s in plan.shards if _wide(plan, s.axes)), default=0)
+    sharded = max((s.state.stage for s in plan.state.shards if _wide(plan, s.axes)), default=0)
     return f"{words}, ZeRO-{sharded}" if sharded else words
 
 

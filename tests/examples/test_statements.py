@@ -149,7 +149,7 @@ def _state(plan: Plan) -> set[tuple[State, str, frozenset[str]]]:
     states = [*State]
     return {
         (state, weight, frozenset(shard.axes))
-        for shard in plan.shards
+        for shard in plan.state.shards
         for state in states[states.index(shard.state) :]
         for weight in shard.weights
     }

@@ -19,7 +19,7 @@ from ssdsl.lower.errors import ShardConflict, StateApart
 from ssdsl.lower.params.flatten_params import completion_of, flatten_params
 from ssdsl.lower.params.place_params import check_shards
 from ssdsl.lower.stages import Assembled, Held
-from ssdsl.plan.plan import State
+from ssdsl.plan.plan import State, StatePlan
 from ssdsl.plan.plan import StateShard as StateShard
 from ssdsl.plan.regions import Digit
 from ssdsl.record import replace
@@ -49,7 +49,7 @@ def param(
 
 
 def flats(*params: Param, shards: tuple[StateShard, ...] = ()) -> tuple[FlatParam, ...]:
-    plan = replace(plan_of(GRAPH, AXES), shards=shards)
+    plan = replace(plan_of(GRAPH, AXES), state=StatePlan(shards=shards))
     return flatten_params(staged(Assembled, plan, params=params)).flats
 
 

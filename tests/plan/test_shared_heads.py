@@ -111,7 +111,7 @@ def test_slices_of_the_axis_are_slices_of_both() -> None:
 
 def test_state_lies_over_both() -> None:
     text = 'mesh gpus(tp = 6)\nsplit model["h.0"] by heads into tp\nsplit model.optimizer by row into tp'
-    assert [shard.axes for shard in plan(text).shards] == [("tp_outer", "tp_inner")]
+    assert [shard.axes for shard in plan(text).state.shards] == [("tp_outer", "tp_inner")]
 
 
 def test_unequal_parts_stay_one_index_over_both() -> None:

@@ -164,7 +164,7 @@ def test_many_mistakes_end(plan) -> None:
 
 def test_state(plan) -> None:
     made = plan(MESH + 'split model["h.0.mlp"].optimizer by row into dp, tp\n' + ASSIGN)
-    (shard,) = made.shards
+    (shard,) = made.state.shards
     assert shard.state is State.OPTIMIZER and shard.axes == ("dp", "tp")
     assert shard.weights == {"transformer.h.0.mlp.c_fc.weight", "transformer.h.0.mlp.c_proj.weight"}
 

@@ -30,7 +30,7 @@ def facts(plan: Plan) -> tuple[Any, ...]:
     clocks = [[(row.tasks, row.time) for row in clock.rows] for clock in plan.clocks]
     orders = [(o.before, o.after) for o in plan.orders]
     meshes = [(m.name, m.axes, m.first) for m in plan.meshes]
-    shards = [(s.state, s.weights, s.axes) for s in plan.shards]
+    shards = [(s.state, s.weights, s.axes) for s in plan.state.shards]
     return meshes, plan.params, plan.operators, orders, clocks, shards
 
 

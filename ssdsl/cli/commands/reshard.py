@@ -36,7 +36,7 @@ def reshard(
     """
     chosen = chosen_cluster(cluster)
     both = two_plans(before, after, model, set_, and_, meta=meta, precision=precision)
-    from ssdsl.run.reshard import transition
+    from ssdsl.run.checkpoints.reshard import transition
     from ssdsl.show.tables.reshard import reshard_json, reshard_views
 
     was, now = (

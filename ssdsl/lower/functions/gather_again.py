@@ -28,7 +28,7 @@ def gather_again(lowering: Formed) -> Formed:
     """Sets `again` of those conversions."""
     plan = lowering.plan
     asked = frozenset(n for n, record in plan.operators.items() if record.regathers is not None)
-    parted = {w for shard in plan.shards if shard.state is State.WEIGHTS for w in shard.weights}
+    parted = {w for shard in plan.state.shards if shard.state is State.WEIGHTS for w in shard.weights}
     frozen = frozenset(p.weight for p in lowering.params if not p.trained and p.weight in parted)
     functions = tuple(_marked(f, asked, frozen, lowering.graph) for f in lowering.functions)
     return replace(lowering, functions=functions)

@@ -114,10 +114,10 @@ def flatten_params(lowering: Assembled) -> Formed:
             layer = layer_of(param.weight, layers)
             where = layer or param.weight.rpartition(".")[0]
             read = readers.get((param.weight, param.submesh), ()) if layer else ()
-        bucket = lowering.plan.bucket_megabytes(param.weight)
+        bucket = lowering.plan.state.bucket_megabytes(param.weight)
         kind = _Kind(param.submesh, param.partial, sharded, tied, where, param.dtype, param.unequal, read, bucket)
         kind = kind._replace(
-            kept=_kept(lowering.plan, param.weight, sharded), on_host=lowering.plan.is_on_host(param.weight)
+            kept=_kept(lowering.plan, param.weight, sharded), on_host=lowering.plan.state.is_on_host(param.weight)
         )
         kinds.append((kind, kind.copies(param), param))
     shares = _shares(lowering, kinds)
@@ -137,7 +137,7 @@ def _are_one_sum(copies: list[Param]) -> bool:
 def _readers(lowering: Assembled) -> dict[tuple[str, Submesh], tuple[_Reader, ...]]:
     """The sections that read each weight, where some are stored in parts."""
     found: dict[tuple[str, Submesh], list[_Reader]] = {}
-    for function in lowering.functions if any(s.state is State.WEIGHTS for s in lowering.plan.shards) else ():
+    for function in lowering.functions if any(s.state is State.WEIGHTS for s in lowering.plan.state.shards) else ():
         for number, section in enumerate(function.sections):
             for weight in weights_of(section, function):
                 found.setdefault((weight, function.submesh), []).append((function.name, number))
@@ -170,7 +170,7 @@ def _flat(plan: Plan, number: int, kind: _Kind, params: list[Param]) -> FlatPara
     parts = math.prod(ways[axis] for axis in (*kind.sharded.optimizer, *kind.shares))
     weights = tuple(p.weight for p in params)
     elements = -(-used // parts) * parts  # padded, so that all parts are of one size
-    ahead = plan.gathered_ahead(weights) if kind.sharded.weights else 0
+    ahead = plan.state.gathered_ahead(weights) if kind.sharded.weights else 0
     about = number, kind.submesh, weights, kind.dtype, kind.sharded, Completion(), elements, ahead
     flat = FlatParam(*about, kept=kind.kept, on_host=kind.on_host)
     return _with_completion(flat, kind.partial, kind.tied, kind.shares)
@@ -186,7 +186,7 @@ def _with_completion(
 
 def _kept(plan: Plan, weight: str, sharded: StateAxes) -> Kept | None:
     """How long a weight stays once it is gathered, if the plan says so: in other parts than it has anyway."""
-    said = next((keep for keep in plan.kept if weight in keep.weights), None) if sharded.weights else None
+    said = next((keep for keep in plan.state.kept if weight in keep.weights), None) if sharded.weights else None
     if said is None:
         return None
     axes = tuple(axis for axis in sharded.weights if axis in said.axes)
@@ -287,7 +287,7 @@ def _cut_steps(partial: tuple[str, ...], axes: tuple[str, ...]) -> Iterator[_Pla
 
 def _cuts(lowering: Assembled) -> list[_Cut]:
     """For each parameter, the axes over which each of its states is cut, with the statement: weights first."""
-    shards = {(s.state, weight): s for s in lowering.plan.shards for weight in s.weights}
+    shards = {(s.state, weight): s for s in lowering.plan.state.shards for weight in s.weights}
     found = []
     for param in lowering.params:
         said = [(state, shard) for state in State if (shard := shards.get((state, param.weight))) is not None]

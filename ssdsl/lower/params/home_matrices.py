@@ -25,9 +25,9 @@ def home_matrices(lowering: Formed) -> Formed:
         -   layers.1.2.weight
         +   layers.1.2.weight whole at dp = 0
     """
-    if not lowering.plan.matrices or lowering.held.flats:
+    if not lowering.plan.state.matrices or lowering.held.flats:
         return lowering
-    said = {(weight, axis) for shard in lowering.plan.matrices for weight in shard.weights for axis in shard.axes}
+    said = {(weight, axis) for shard in lowering.plan.state.matrices for weight in shard.weights for axis in shard.axes}
     stated = {weight for weight, _ in said}
     params = {(p.weight, p.submesh): p for p in lowering.params}
     axes: dict[tuple[str, Submesh], tuple[str, ...]] = {}

@@ -58,7 +58,7 @@ def place_params(lowering: Segmented) -> Stored:
     others = (p for p in lowering.held.params if p.trained and (p.weight, p.submesh) not in here)
     params += [_as_here(replace(p, partial=()), lowering.graph) for p in others]
     if not lowering.held.params:
-        check_shards(lowering.plan.shards, params)
+        check_shards(lowering.plan.state.shards, params)
     return grown(lowering, Stored, params=tuple(map(placing.in_parts, params)))
 
 
@@ -89,7 +89,7 @@ class _Placing:
             self.held.setdefault(p.weight, {})[p.submesh] = p.layout
         self.known: dict[Hashable, list[tuple[Layout, tuple[str, ...]]]] = {}
         self.unreached = lowering.unreached
-        shards = (s for s in lowering.plan.shards if s.state is State.WEIGHTS)
+        shards = (s for s in lowering.plan.state.shards if s.state is State.WEIGHTS)
         self.cut = {weight: shard.axes for shard in shards for weight in shard.weights}
 
     def of(self, weight: str, shape: Shape, uses: dict[Submesh, list[Use]], written: Written | None) -> Iterator[Param]:

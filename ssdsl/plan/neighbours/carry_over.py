@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from ssdsl.model.graph import Graph, Operator, Origin, Stage
 from ssdsl.plan.neighbours.place_beside import beside
 from ssdsl.plan.neighbours.refit import IndexParts, Keep, refit, shares
-from ssdsl.plan.plan import NOTHING, ClockRow, Index, OpPlan, Order, Placement, Plan, TaskSet
+from ssdsl.plan.plan import NO_STATE, NOTHING, ClockRow, Index, OpPlan, Order, Placement, Plan, TaskSet
 from ssdsl.plan.regions import Digit
 from ssdsl.record import replace
 
@@ -121,12 +121,7 @@ def carry_over(plan: Plan, graph: Graph, *, trains: bool = False, keep: Keep = "
         operators=records,
         orders=(),
         clocks=(),
-        shards=(),
-        matrices=(),
-        prefetched=(),
-        buckets=(),
-        kept=(),
-        on_host=(),
+        state=NO_STATE,
     )
     if trains:
         return carried.in_training(found)
@@ -233,12 +228,7 @@ class _Carried:
             plan,
             orders=orders,
             clocks=tuple(clock for clock in clocks if clock.rows),
-            matrices=mine.matrices,
-            shards=mine.shards,
-            prefetched=mine.prefetched,
-            buckets=mine.buckets,
-            kept=mine.kept,
-            on_host=mine.on_host,
+            state=mine.state,
         )
 
     def _tasks(self, tasks: TaskSet, sets: frozenset[int]) -> TaskSet | None:

@@ -120,7 +120,7 @@ class _Lines:
 
     def _sharding(self, flat: FlatParam, state: State) -> str:
         """The statement that cuts this state, or another state that this one follows, as gradients follow weights."""
-        mine = (s for s in self.program.plan.shards if not s.weights.isdisjoint(flat.weights))
+        mine = (s for s in self.program.plan.state.shards if not s.weights.isdisjoint(flat.weights))
         spans = {s.state.stage: s.span for s in mine if s.state.stage >= state.stage}
         return self.origins.said(spans[min(spans)]) if spans else ""
 

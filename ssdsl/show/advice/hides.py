@@ -74,7 +74,7 @@ def changes(program: Program, source: Source, rows: Sequence[ExposedRow]) -> Ite
         yield _more_buffers(program, source)
     if any(row.name.when == "gradients" and row.name.kind == "reduce_scatter" for row in rows):
         in_time = any(index.parts > 1 for f in program.functions for index in f.time)
-        for shard in program.plan.shards:
+        for shard in program.plan.state.shards:
             if in_time and shard.state is State.GRADS and shard.span.source is source:
                 number, _ = source.line_column(shard.span.start)
                 line = source.line(number)

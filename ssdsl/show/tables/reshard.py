@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.run.reshard import Transition
+from ssdsl.run.checkpoints.reshard import Transition
 from ssdsl.show.pattern import ranks
 from ssdsl.show.view import Column, ColumnKind, View, size
 

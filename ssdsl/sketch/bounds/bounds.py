@@ -283,12 +283,12 @@ class Bounds:
             where = record.place, use.weight
             weights[where] = max(weights.get(where, 0.0), share)
         sharded: dict[tuple[Kept, str], set[str]] = {}
-        for shard in (*plan.shards, *plan.matrices):
+        for shard in (*plan.state.shards, *plan.state.matrices):
             for kind in (kind for kind in Kept if kind.stage <= shard.state.stage):
                 for weight in shard.weights:
                     sharded.setdefault((kind, weight), set()).update(shard.axes)
         sizes = {mesh.name: dict(mesh.axes) for mesh in plan.meshes}
-        on_host = frozenset(weight for stated in plan.on_host for weight in stated.weights)
+        on_host = frozenset(weight for stated in plan.state.on_host for weight in stated.weights)
         held: dict[Placement, float] = {}
         for (place, name), share in weights.items():
             total = 0.0

@@ -11,8 +11,8 @@ from ssdsl.compile import compile_plan
 from ssdsl.ir.program import Program
 from ssdsl.model.load.from_module import model_of
 from ssdsl.model.module_to_graph import capture
-from ssdsl.run import reshard
-from ssdsl.run.reshard import Holding, transition
+from ssdsl.run.checkpoints import reshard
+from ssdsl.run.checkpoints.reshard import Holding, transition
 from ssdsl.runtime.checkpoints.content import Box
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.text.diagnostic import PlanError
