@@ -150,6 +150,13 @@ def _prefetches(old: Context, new: Context) -> Iterator[str]:
         yield f"{counted(len(kept.weights), 'weight')} kept through {kept.through or 'a step'}"
 
 
+def _on_host(old: Context, new: Context) -> Iterator[str]:
+    for stated in new.facts.on_host[len(old.facts.on_host) :]:
+        yield f"the optimizer's state of {counted(len(stated.weights), 'weight')} lies on the host"
+    if names := _marked(old, new, "offload"):
+        yield f"what backward keeps of {_operators(new, names)} lies on the host"
+
+
 def _marked(old: Context, new: Context, mark: str) -> set[str]:
     """The operators that were newly given a mark."""
     records = new.facts.operators.items()
@@ -170,4 +177,5 @@ KINDS: tuple[Callable[[Context, Context], Iterator[str]], ...] = (
     _recomputes,
     _gathers,
     _prefetches,
+    _on_host,
 )
