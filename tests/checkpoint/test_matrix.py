@@ -46,7 +46,15 @@ split model.optimizer by row into dp
 TEXTS = {"idle": IDLE, "unequal": UNEQUAL}
 MODELS = {"gpt": "gpt:tiny,layers=2,hidden=32,heads=4,vocab=64", "mixed": f"{ROOT}/tests/models/mixed.py:mixed"}
 LATER = ".h."  # layers of gpt, whose weights are enough: their optimizer's state is left out
-NOT_GPT = {"experts", "spatial", "splitbrain", "tiles", "three_f_one_b", "vocab_and_ffn"}  # plans for other models
+NOT_GPT = {
+    "breadth_first",
+    "experts",
+    "spatial",
+    "splitbrain",
+    "tiles",
+    "three_f_one_b",
+    "vocab_and_ffn",
+}  # for other models, or below
 PLANS = sorted(p.stem for folder in ("examples", "tests/verify/plans") for p in (ROOT / folder).glob("*.ssp"))
 MORE: dict[str, list[tuple[str, dict[str, int]]]] = {
     "gpt": [
@@ -60,6 +68,7 @@ MORE: dict[str, list[tuple[str, dict[str, int]]]] = {
         ("halves_everywhere", {"D": 2, "Z": 3}),
         ("idle", {}),
         ("unequal", {}),
+        ("breadth_first", {"V": 1}),
     ],
     "mixed": [
         ("data_parallel", {"D": 1}),

@@ -37,6 +37,7 @@ CASES = [
 ]
 PLANS: dict[str, tuple[str, dict[str, int]]] = {  # all examples, and the plans of this folder
     "across": ("gpt", {}),
+    "breadth_first": (LONGER, {}),
     "co_shard": ("gpt", {}),
     "context_parallel": ("gpt", {}),
     "data_parallel": ("swin", {}),

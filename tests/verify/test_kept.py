@@ -55,7 +55,7 @@ def test_breadth_first_computes_the_same() -> None:
     assert found.kind == "equal", found.text
 
 
-@pytest.mark.parametrize("micro_batches", [1, 2, 4])
+@pytest.mark.parametrize("micro_batches", [1, 4])
 def test_breadth_first_gathers_each_weight_twice_and_reduces_its_gradient_once(micro_batches: int) -> None:
     """Whatever the number of micro-batches; an embedding is not read in backward."""
     program = compile_plan(EXAMPLES / "breadth_first.ssp", graph_of(GPT), {"M": micro_batches}).program

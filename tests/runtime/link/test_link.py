@@ -19,7 +19,7 @@ def torchrun(python: str, module: str, ranks: int, link: str, *words: str) -> "s
 
 def test_all_calls_beside_gloo(python: str) -> None:
     done = torchrun(python, "tests.runtime.link.beside_gloo", 3, "bandwidth=100Gb/s,node=2:200Gb/s")
-    assert done.returncode == 0 and done.stdout.split() == ["equal"] * 3, done.stderr
+    assert done.returncode == 0 and done.stdout.count("equal") == 3, done.stderr
 
 
 @pytest.mark.slow

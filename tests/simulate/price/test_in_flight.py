@@ -6,6 +6,7 @@ from ssdsl.analyse.gathers import NONE_STAY
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.load import load_cluster
 from ssdsl.ir.function import Conversion, Section
+from ssdsl.ir.program import Compute
 from ssdsl.ir.uses import InstrPlace
 from ssdsl.plan.plan import Phase
 from ssdsl.record import replace
@@ -40,7 +41,7 @@ def test_what_the_device_computes_meanwhile_is_hidden(overlaps: bool) -> None:
     (awaited,) = (wait for _, wait in function.sections[0].in_flight)
     assert isinstance(function.sections[0].body[awaited], Conversion)
     cost = costs._compute(function, Phase.FORWARD, NONE_STAY, role)
-    (call, seconds), *_ = costs.exposed(function, Phase.FORWARD, role)
+    (call, seconds), *_ = costs.exposed(Compute(function.number, (), Phase.FORWARD), role)
     alone = costs.network.collective(call.call, function.submesh).communication_s
     assert seconds == pytest.approx(cost.communication_s)
     assert cost.communication_s + cost.hidden_s == pytest.approx(alone)
