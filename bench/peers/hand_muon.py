@@ -19,7 +19,8 @@ def build(model: GPT2LMHeadModel, rank: int, ranks: int) -> Step:
     owned = give_out(matrices, ranks)
     muon = torch.optim.Muon(owned[rank], **MUON)
     rest = adamw([w for n, w in whole.weights.items() if not is_matrix(n, w)])
-    most = max(sum(w.numel() for w in those) for those in owned)
+    sizes = [[w.numel() for w in those] for those in owned]
+    most = max(map(sum, sizes))
     mine, all_parts = torch.zeros(most), torch.zeros(ranks * most)
 
     def step(batch: Batch) -> Tensor:
@@ -30,23 +31,18 @@ def build(model: GPT2LMHeadModel, rank: int, ranks: int) -> Step:
         dist.all_reduce(flat)
         muon.step()
         with torch.no_grad():
-            torch.cat([w.flatten() for w in owned[rank]], out=mine[: sum(w.numel() for w in owned[rank])])
+            torch.cat([w.flatten() for w in owned[rank]], out=mine[: sum(sizes[rank])])
             gathering = dist.all_gather_into_tensor(all_parts, mine, async_op=True)
             rest.step()
             gathering.wait()
-            for those, parts in zip(owned, all_parts.split(most), strict=True):
-                if those is not owned[rank]:
-                    for w, new in zip(
-                        those, parts.split([*(w.numel() for w in those), most - _size(those)]), strict=False
-                    ):
+            for other, values in enumerate(all_parts.split(most)):
+                if other != rank:
+                    news = values[: sum(sizes[other])].split(sizes[other])
+                    for w, new in zip(owned[other], news, strict=True):
                         w.copy_(new.view_as(w))
         return loss
 
     return step
-
-
-def _size(weights: list[Tensor]) -> int:
-    return sum(w.numel() for w in weights)
 
 
 def give_out(matrices: list[Tensor], ranks: int) -> list[list[Tensor]]:

@@ -114,10 +114,12 @@ def flatten_params(lowering: Assembled) -> Formed:
             layer = layer_of(param.weight, layers)
             where = layer or param.weight.rpartition(".")[0]
             read = readers.get((param.weight, param.submesh), ()) if layer else ()
-        bucket = lowering.plan.state.bucket_megabytes(param.weight)
-        kind = _Kind(param.submesh, param.partial, sharded, tied, where, param.dtype, param.unequal, read, bucket)
-        kind = kind._replace(
-            kept=_kept(lowering.plan, param.weight, sharded), on_host=lowering.plan.state.is_on_host(param.weight)
+        about = param.submesh, param.partial, sharded, tied, where, param.dtype, param.unequal, read
+        kind = _Kind(
+            *about,
+            bucket=lowering.plan.state.bucket_megabytes(param.weight),
+            kept=_kept(lowering.plan, param.weight, sharded),
+            on_host=lowering.plan.state.is_on_host(param.weight),
         )
         kinds.append((kind, kind.copies(param), param))
     shares = _shares(lowering, kinds)

@@ -336,6 +336,7 @@ def check_updates(facts: ProofFacts, role: Role) -> None:
     time."""
     inside = Inside(role.submesh)
     flats = [f for f in facts.program.flats if inside[f.submesh]]
+    kept = {f.number for f in flats if f.kept is not None}
     where, span = f"role `{role.name}`", role.submesh.mesh.span
     if not facts.program.trains:
         if changes := [a for a in role.actions if isinstance(a, Update | OnFlat)]:
@@ -354,8 +355,10 @@ def check_updates(facts: ProofFacts, role: Role) -> None:
                 tasks.append((k, action))
             case Update():
                 updates.append(k)
-            case KeepWeights() | DropWeights():
+            case KeepWeights() | DropWeights() if action.flat in kept:
                 pass  # in `check_kept`
+            case KeepWeights() | DropWeights():
+                facts.fail(Rule.STAYS, where, "", "nothing, as its weights do not stay", action, span)
             case OnFlat():
                 found[type(action)].setdefault(action.flat, []).append(k)
     last_task = tasks[-1][0] if tasks else -1
