@@ -89,6 +89,8 @@ def _carried(training: Compiled, graph: Graph, cluster: Cluster | None, *, train
     """The program of another graph, which keeps as much of the plan's parts as compiles: stated regions, else unequal
     runs, else equal ones."""
     held = Held(training.program.params, training.program.flats)
+    if training.plan.recast is not None:
+        graph = training.plan.recast.of(graph)
     tried: Plan | None = None
     failed: PlanError | None = None
     for keep in get_args(Keep):

@@ -45,6 +45,10 @@ def draw_plan(draw: Random, graph: Graph, dim: str = "") -> tuple[str, ...]:
             plan.statements.append(f"{words.format(chosen.text)} {draw.choice(numbers)}")
     if plan.stages and draw.random() < 0.1:
         plan.statements.append(f"prefetch {plan.selection().text} by {draw.choice([0, 1, 3])}")
+    if draw.random() < 0.1:
+        chosen = draw.choice([plan.selection().text, *{f"model.{o.kind}" for o in plan.operators if o.kind.isalpha()}])
+        less = f" - {plan.selection().text}" if draw.random() < 0.3 else ""
+        plan.statements += [f"precision {chosen}{less} to bf16"] if chosen[0].isalpha() else []
     if plan.slices and draw.random() < 0.8:
         _schedule(plan)
     elif draw.random() < 0.5:

@@ -309,6 +309,18 @@ which are then gathered."""
     phase: Word | None
 
 
+class PrecisionStatement(Keyworded):
+    """`precision` is a keyword here alone; `dtype` is a word such as `bf16`."""
+
+    keyword = "precision"
+    form = "precision operators to bf16"
+    about = "Operators compute in this type: what they read is cast, and so is what others read of them."
+    spelling = "precision {operators} to {dtype}"
+
+    operators: Expr
+    dtype: Word
+
+
 class RequireStatement(Keyworded):
     keyword = "require"
     form = 'require M >= S, "why"'
@@ -385,6 +397,7 @@ Statement = (  # in the order in which they are listed to a user
     | PrefetchStatement
     | BucketStatement
     | KeepStatement
+    | PrecisionStatement
     | RequireStatement
     | Do
     | DefStatement

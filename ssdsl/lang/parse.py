@@ -231,6 +231,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "do": _do,
     "bucket": _soft(nodes.BucketStatement),
     "keep": _keep,
+    "precision": _soft(nodes.PrecisionStatement),
     "kept_parts": _gathered(nodes.KeptParts),
     "suffixed": _suffixed,
     "for": _for,

@@ -4,7 +4,8 @@ A tensor's axis is a sequence of *factors*: the fused axis `[qkv · heads · hea
 `dims` are the factors of its iteration space; its operands name, axis by axis, which of them they carry.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -188,6 +189,29 @@ class Operator:
     def summed(self, dim: int) -> bool:
         """Whether splitting along this dimension leaves partial sums in the outputs."""
         return not self.dims[dim].combined and not any(o.carries(dim) for o in self.outputs)
+
+
+def dims_of(operator: Operator, operand: Operand) -> tuple[list[Dim], tuple[tuple[int, ...], ...]]:
+    """The dimensions of a tensor by itself, as an operator that reads or makes it has them, and the numbers of those of
+    each axis."""
+    dims, axes = list[Dim](), list[tuple[int, ...]]()
+    for axis in operand.axes:
+        axes.append(tuple(range(len(dims), len(dims) + len(axis))))
+        own = [operator.dims[d] for d in axis]
+        dims += [Dim(dim.name, dim.size, dim.cls) for dim in own]
+    return dims, tuple(axes)
+
+
+Twin = tuple[str, str, int]  # the module, the kind, and how many of the kind there were before in the module
+
+
+def twins(operators: Iterable[Operator]) -> Iterator[tuple[Twin, Operator]]:
+    """Each operator with the key by which its twin in another graph of the model is found."""
+    count: Counter[tuple[str, str]] = Counter()
+    for operator in operators:
+        place = (operator.path, operator.kind)
+        yield (*place, count[place]), operator
+        count[place] += 1
 
 
 ITEMSIZE = {"float64": 8, "int64": 8, "complex64": 8, "bfloat16": 2, "float16": 2, "bool": 1, "uint8": 1, "int8": 1}

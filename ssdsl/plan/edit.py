@@ -226,17 +226,6 @@ class Edit:
         return found
 
 
-def dims_of(operator: Operator, operand: Operand) -> tuple[list[Dim], tuple[tuple[int, ...], ...]]:
-    """The dimensions of a tensor by itself, as an operator that reads or makes it has them, and the numbers of those of
-    each axis."""
-    dims, axes = list[Dim](), list[tuple[int, ...]]()
-    for axis in operand.axes:
-        axes.append(tuple(range(len(dims), len(dims) + len(axis))))
-        own = [operator.dims[d] for d in axis]
-        dims += [Dim(dim.name, dim.size, dim.cls) for dim in own]
-    return dims, tuple(axes)
-
-
 def renamed(operator: Operator, names: Mapping[str, str]) -> Operator:
     """The operator with other values as operands."""
     inputs = tuple(replace(o, value=names.get(o.value, o.value)) for o in operator.inputs)

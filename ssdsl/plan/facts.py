@@ -21,6 +21,7 @@ from ssdsl.plan.plan import (
     OpPlan,
     Order,
     PartRun,
+    Precision,
     StateShard,
     TaskSet,
     WeightsMark,
@@ -152,6 +153,7 @@ class Facts:
     buckets: list[WeightsMark] = field(default_factory=list)
     kept: list[Keep] = field(default_factory=list)
     on_host: list[OnHost] = field(default_factory=list)
+    precisions: list[Precision] = field(default_factory=list)
     cuts: list[SplitIndex] = field(default_factory=list)
     uncut: list[Uncut] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)  # about operators that a statement names in vain

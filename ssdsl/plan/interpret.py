@@ -24,11 +24,12 @@ from ssdsl.plan.plan import Index, OpPlan, Plan, StatePlan
 from ssdsl.plan.separate import separated
 from ssdsl.plan.statements.builtins import with_builtins
 from ssdsl.plan.statements.execute import execute
+from ssdsl.plan.statements.precision import in_types
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 MOST_MISTAKES = 20
-MOST_READINGS = 8  # one more for each index of which a plan names parts
+MOST_READINGS = 9  # one more if it changes types, and for each index of which it names parts
 
 
 class Reading(Record):
@@ -127,6 +128,7 @@ def plan_of(ctx: Context) -> Plan:
             kept=tuple(facts.kept),
             on_host=tuple(facts.on_host),
         ),
+        recast=model.recast,
     )
     return on_outer_meshes(divide_axes(plan))
 
@@ -194,15 +196,16 @@ def _carried_out(
 ) -> tuple[Context, list[Diagnostic]]:
     """The context after all statements, and the mistakes.
 
-    Statements may name parts of an index: the script is then read again, for a model in which these parts are operators
-    of their own.
+    Statements may give operators other types, and may name parts of an index: the script is then read again, for a
+    model with casts, or one in which these parts are operators of their own.
     """
     for _ in range(MOST_READINGS):
         ctx, mistakes = _read(script, model, overrides, folder, most, orders)
-        if not ctx.facts.named_parts:
+        changes = in_types if ctx.facts.precisions and model.recast is None else separated
+        if changes is separated and not ctx.facts.named_parts:
             break
         try:
-            model = separated(model, ctx.facts)
+            model = changes(model, ctx.facts)
         except PlanError as error:
             return ctx, [*error.diagnostics, *mistakes]
     return ctx, mistakes

@@ -6,6 +6,7 @@ from functools import cache, cached_property
 
 from ssdsl.model.dims.layers import layers_by_path
 from ssdsl.model.graph import Graph, Operator, Stage
+from ssdsl.model.recast import Recast
 from ssdsl.plan.paths import match_paths
 from ssdsl.plan.plan import PartRun
 from ssdsl.record import Record
@@ -43,6 +44,8 @@ class ModelIndex:
         default_factory=dict
     )  # of operators that are parts which a plan names
     separated: dict[Hashable, "ModelIndex"] = field(default_factory=dict, repr=False)  # with further parts
+    recast: Recast | None = None  # if a plan says in which types operators compute
+    in_types: dict[Hashable, "ModelIndex"] = field(default_factory=dict, repr=False)  # with such types
     places: dict[Hashable, DimPlaces] = field(default_factory=dict, repr=False)  # of dimensions, by operators and name
     balanced: dict[tuple[frozenset[str], Stages], Units] = field(default_factory=dict, repr=False)  # of `balance`
     matches: dict[str, Units] = field(default_factory=dict, repr=False)  # of patterns that were matched
@@ -111,8 +114,10 @@ class ModelIndex:
         return self.matches[pattern]
 
 
-def index_model(graph: Graph, parts: Mapping[str, tuple[PartRun, ...]] | None = None) -> ModelIndex:
-    """The look-up tables of a graph, of which some operators are `parts`."""
+def index_model(
+    graph: Graph, parts: Mapping[str, tuple[PartRun, ...]] | None = None, recast: Recast | None = None
+) -> ModelIndex:
+    """The look-up tables of a graph, of which some operators are `parts`; `recast` has the types of others."""
     parts = parts or {}
     compute = [op.name for op in graph.operators if op.stage is Stage.COMPUTE]
     by_path: dict[str, list[str]] = {}
@@ -127,6 +132,7 @@ def index_model(graph: Graph, parts: Mapping[str, tuple[PartRun, ...]] | None = 
         paths={path: frozenset(names) for path, names in by_path.items()},
         calls=_calls(graph, parts),
         parts=parts,
+        recast=recast,
     )
 
 

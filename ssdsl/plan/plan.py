@@ -11,6 +11,7 @@ from math import prod
 from typing import TypeVar
 
 from ssdsl.model.graph import Graph, Operator
+from ssdsl.model.recast import Recast
 from ssdsl.plan.regions import Digit
 from ssdsl.record import Record, replace
 from ssdsl.text.source import Span
@@ -274,6 +275,17 @@ class OnHost:
     span: Span = field(compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """`precision OPS to bf16`: these operators compute in a type of torch's, such as `bfloat16`; `selected` are the
+    plan's words for them."""
+
+    operators: frozenset[str]
+    dtype: str
+    selected: str
+    span: Span = field(compare=False)
+
+
 class PartRun(Record):
     """Parts `first` to `first + count - 1` of the `total` parts of an index: those that an operator is, where a plan
     names parts (`separate.py`)."""
@@ -440,7 +452,7 @@ class Plan(Record):
     `operators` has the records of operators, in the order of the graph, without empty ones. Only operators of stage
     COMPUTE have a place; constants and data operators run wherever their consumers are. `params` are the values that
     hold: those of `--set`, else the defaults. `state` is what it says of weights. `divided` are the axes in the place
-    of which meshes have others.
+    of which meshes have others. With `recast` the graph is that of a model with other types than the captured one.
     """
 
     graph: Graph
@@ -451,6 +463,7 @@ class Plan(Record):
     clocks: tuple[ClockOrder, ...] = ()
     state: StatePlan = NO_STATE
     divided: tuple[DividedAxis, ...] = ()
+    recast: Recast | None = None
 
     def of(self, operator: str) -> OpPlan:
         """The record of an operator; `NOTHING` if the plan says nothing of it."""

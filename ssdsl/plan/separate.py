@@ -21,11 +21,11 @@ from types import MappingProxyType
 from typing import Any
 
 from ssdsl.model.dims.window import Moved
-from ssdsl.model.graph import DimWindow, Operand, Operator, Origin, Ref, Stage, replace_refs
+from ssdsl.model.graph import DimWindow, Operand, Operator, Origin, Ref, Stage, dims_of, replace_refs
 from ssdsl.model.ops.reader import kernel_dims, parameters
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import SchemaParameter, Target
-from ssdsl.plan.edit import Edit, Numbers, dims_of
+from ssdsl.plan.edit import Edit, Numbers
 from ssdsl.plan.errors.select import Inseparable
 from ssdsl.plan.facts import Facts, NamedPart
 from ssdsl.plan.model_index import ModelIndex, index_model
@@ -133,7 +133,8 @@ def separated(model: ModelIndex, facts: Facts) -> ModelIndex:
         parts = dict(model.parts)
         for name, made in separation.made.items():
             parts |= {copy: (*model.parts.get(name, ()), run) for copy, run in zip(made, runs, strict=False)}
-        model.separated[key] = index_model(graph, {o.name: parts[o.name] for o in graph.operators if o.name in parts})
+        parts = {o.name: parts[o.name] for o in graph.operators if o.name in parts}
+        model.separated[key] = index_model(graph, parts, model.recast)
     return model.separated[key]
 
 

@@ -21,10 +21,10 @@ y = add w_shared x on gpus[pp = 1] (batch 8 by dp)
 
 from collections.abc import Sequence
 
-from ssdsl.model.graph import Graph, Operand, Operator, Origin, Ref, Stage
+from ssdsl.model.graph import Graph, Operand, Operator, Origin, Ref, Stage, dims_of
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import target
-from ssdsl.plan.edit import Edit, Numbers, dims_of
+from ssdsl.plan.edit import Edit, Numbers
 from ssdsl.plan.neighbours.place_beside import beside
 from ssdsl.plan.plan import OpPlan, Placement, Plan
 

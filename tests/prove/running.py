@@ -2,6 +2,7 @@
 
 from ssdsl.ir.program import Program
 from ssdsl.model.load.model import Model
+from ssdsl.model.run_graph import recast_model
 from ssdsl.run.in_process.run_in_process import RanksFailed, program_of, run_in_process
 from ssdsl.run.verify.verify import difference, verify_dumps
 from ssdsl.runtime.options import Training
@@ -22,7 +23,9 @@ def runs_wrong(program: Program, model: Model) -> str:
     except Exception as error:
         return f"crash: {type(error).__name__}"
     try:
-        found = difference(verify_dumps(model, TRAINING, finished.losses, finished.dumps))
+        found = difference(
+            verify_dumps(recast_model(model, program.plan.recast), TRAINING, finished.losses, finished.dumps)
+        )
     except Exception as error:
         return f"nothing to compare: {type(error).__name__}"
     return "numbers" if found is not None else ""

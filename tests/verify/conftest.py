@@ -18,6 +18,7 @@ from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
+from ssdsl.model.run_graph import recast_model
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.run.errors import RunDiffers
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
@@ -57,6 +58,11 @@ class Program:
     own: Path
     starter: "subprocess.Popen[str]"
 
+    @property
+    def one_device(self) -> Model:
+        """The model that a single device trains."""
+        return recast_model(self.model, self.compiled.plan.recast)
+
     @cached_property
     def folder(self) -> Path:
         """The program's files, for those who run or change them; ranks that take turns need none."""
@@ -85,7 +91,7 @@ class Program:
     def verify(self, training: Training = TRAINING) -> None:
         """Train in process, and compare every loss, gradient, weight and buffer with the single device's."""
         finished = run_in_process(program_of(self.compiled.program, self.model), training)
-        found = difference(verify_dumps(self.model, training, finished.losses, finished.dumps))
+        found = difference(verify_dumps(self.one_device, training, finished.losses, finished.dumps))
         assert found is None, render(found)
 
     def verify_processes(self, training: Training = TRAINING) -> None:
@@ -95,7 +101,7 @@ class Program:
 
     def difference(self, training: Training = TRAINING) -> RunDiffers | None:
         """Train; the first tensor that differs."""
-        return difference(verify(self.model, training, self.train(training)))
+        return difference(verify(self.one_device, training, self.train(training)))
 
 
 @pytest.fixture(scope="session")

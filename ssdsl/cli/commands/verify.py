@@ -40,6 +40,7 @@ def verify(
     check_optimizer(optimizer)
     loaded = load(plan, model, seed, generator, meta, trains=True)
     program = compiled(loaded, overrides, cluster=named_cluster(cluster), kernels=kernels)
+    from ssdsl.model.run_graph import recast_model
     from ssdsl.run.verify.verify import compared_steps, difference, nothing_compared
     from ssdsl.run.verify.verify import verify as compare
     from ssdsl.runtime.options import Training
@@ -60,7 +61,8 @@ def verify(
     with workplace(out) as folder:
         result = train(loaded, program, training, folder, processes, dump=True)
         with working("training on a single device"):
-            comparisons = compare(loaded.model, training, result, folder / "program", program.program.kernels)
+            alone = recast_model(loaded.model, program.plan.recast)
+            comparisons = compare(alone, training, result, folder / "program", program.program.kernels)
     wrong = difference(comparisons, loaded.graph) or nothing_compared(comparisons, loaded.model, loaded.graph)
     if compared_steps(comparisons)[0]:
         warn_of_losses(result, lr)
@@ -73,4 +75,4 @@ def verify(
         show_diagnostics([wrong])
         raise typer.Exit(1)
     if not json:
-        results.print(equal_text(comparisons, program.plan.devices), style="green")
+        results.print(equal_text(comparisons, program.plan.devices, program.plan.recast is not None), style="green")

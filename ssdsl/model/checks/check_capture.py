@@ -18,15 +18,14 @@ import torch
 
 from ssdsl.model.capture.initial_state import constants_of
 from ssdsl.model.capture.module_error import own_failure
-from ssdsl.model.capture.overloads import as_torch, overload
 from ssdsl.model.capture.preserve import module_kept
 from ssdsl.model.checks.errors import CaptureDiffers
-from ssdsl.model.graph import Graph, Operator, Origin, replace_refs
+from ssdsl.model.graph import Graph, Operator, Origin
 from ssdsl.model.load.model import Model
-from ssdsl.model.load.unmaterialised import named_tensors, tensors_in
+from ssdsl.model.load.unmaterialised import named_tensors
 from ssdsl.model.products import step_flops
+from ssdsl.model.run_graph import Values, run_operator
 from ssdsl.record import Record
-from ssdsl.runtime.layout.cut import contiguous
 from ssdsl.runtime.random.single_device import Draws
 from ssdsl.text.diagnostic import PlanError
 
@@ -36,7 +35,6 @@ HALF = 500  # times as much is allowed in half precision
 SEED_AND_STEP = (0, 0)  # of random numbers
 SMALL = 4_000_000  # numbers of weights and buffers
 QUICK = 1e10  # floating-point operations of a step: some tenths of a second on a core
-Values = dict[str, torch.Tensor]
 
 
 class Checked(NamedTuple):
@@ -194,16 +192,6 @@ def outside_values(model: Model, graph: Graph) -> Values:
     state |= {v.name: torch.tensor(SEED_AND_STEP) for v in graph.of(Origin.SEED)}
     outside = [n for n, v in graph.values.items() if v.origin is not Origin.OPERATOR]
     return {n: state[n].detach().clone().requires_grad_(state[n].requires_grad) for n in outside}
-
-
-def run_operator(operator: Operator, values: Values) -> Values:
-    """The results of an operator by name."""
-    if operator.orders:  # it asks how they lie
-        pairs = zip(operator.refs(), operator.orders, strict=True)
-        values = {**values, **{name: contiguous(values[name], order) for name, order in pairs}}
-    target, *args = replace_refs(operator.args, values.__getitem__, as_torch)
-    result = overload(target)(*args, **dict(replace_refs(operator.kwargs, values.__getitem__, as_torch)))
-    return {operand.value: tensor for operand, tensor in zip(operator.outputs, tensors_in(result), strict=True)}
 
 
 def _largest(tensor: torch.Tensor) -> float:

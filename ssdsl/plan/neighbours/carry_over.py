@@ -11,11 +11,10 @@ parts if equal ones do not divide it (`refit.py`). All operators of another grap
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ssdsl.model.graph import Graph, Operator, Origin, Stage
+from ssdsl.model.graph import Graph, Operator, Origin, Stage, twins
 from ssdsl.plan.neighbours.place_beside import beside
 from ssdsl.plan.neighbours.refit import IndexParts, Keep, refit, shares
 from ssdsl.plan.plan import NO_STATE, NOTHING, ClockRow, Index, OpPlan, Order, Placement, Plan, TaskSet
@@ -105,9 +104,6 @@ def numbers_of(twin: Operator, operator: Operator) -> dict[int, int]:
     return {n: names.index(d.name) for n, d in enumerate(twin.dims) if d.name in names}
 
 
-Twin = tuple[str, str, int]  # the module, the kind, and how many of the kind there were before in the module
-
-
 def carry_over(plan: Plan, graph: Graph, *, trains: bool = False, keep: Keep = "regions") -> Plan:
     """The plan for `graph`, another graph of the plan's model; with `trains` it keeps orders and state. `keep` says
     what it keeps of the parts of a dimension of another size."""
@@ -142,8 +138,8 @@ class _Carried:
 
     def place_twins(self) -> None:
         """Gives each operator what the plan says of its twin."""
-        known = dict(_named(self._own()))
-        pairs = [(known[twin], o) for twin, o in _named(self.graph.operators) if twin in known]
+        known = dict(twins(self._own()))
+        pairs = [(known[twin], o) for twin, o in twins(self.graph.operators) if twin in known]
         resized = Resized.of(self.plan, pairs, self.keep)
         for twin, operator in pairs:
             record = self.plan.of(twin.name)
@@ -248,15 +244,6 @@ class _Carried:
         for row in rows:
             if (tasks := self._tasks(row.tasks, sets)) is not None:
                 yield replace(row, tasks=tasks)
-
-
-def _named(operators: Iterable[Operator]) -> Iterator[tuple[Twin, Operator]]:
-    """Each operator with the key by which its twin in another graph is found."""
-    count: Counter[tuple[str, str]] = Counter()
-    for operator in operators:
-        place = (operator.path, operator.kind)
-        yield (*place, count[place]), operator
-        count[place] += 1
 
 
 def _moved(indices: Iterable[Index], twin: Operator, operator: Operator, resized: Resized) -> Iterator[Index]:

@@ -17,6 +17,7 @@ from ssdsl.plan.statements.keep import keep
 from ssdsl.plan.statements.order import clock, names_halves, order
 from ssdsl.plan.statements.param import MisplacedParam, param, require
 from ssdsl.plan.statements.placement import assign, mesh, meshes
+from ssdsl.plan.statements.precision import precision
 from ssdsl.plan.statements.recompute_prefetch import prefetch, recompute
 from ssdsl.plan.statements.split import split
 from ssdsl.plan.statements.use import use
@@ -102,6 +103,8 @@ def _statement(ctx: Context, s: nodes.Statement) -> Returned | None:
             bucket(ctx, s)
         case nodes.KeepStatement():
             keep(ctx, s)
+        case nodes.PrecisionStatement():
+            precision(ctx, s)
         case nodes.RequireStatement():
             require(ctx, s)
         case _:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ssdsl.lang.nodes import STATEMENTS, BucketStatement, KeepStatement
+from ssdsl.lang.nodes import STATEMENTS, BucketStatement, KeepStatement, PrecisionStatement
 from ssdsl.lang.parser.indentation import KEYWORDS
 from ssdsl.plan.values import Devices, Selection
 from ssdsl.repl.commands import COMMANDS, VIEW_COMMANDS
@@ -30,7 +30,8 @@ from ssdsl.repl.views import VIEWS
 WORD = re.compile(r"[A-Za-z_0-9]*$")
 OPEN_STRING = re.compile(r'(?:[^"#]|"[^"]*")*"(?P<inside>[^"]*)$')
 COMMENT = re.compile(r'(?:[^"#]|"[^"]*")*#')
-SOFT = (BucketStatement.keyword, KeepStatement.keyword)  # keywords where a statement begins, and names elsewhere
+# keywords where a statement begins, and names elsewhere
+SOFT = (BucketStatement.keyword, KeepStatement.keyword, PrecisionStatement.keyword)
 WORDS = (*STATEMENTS, *sorted(KEYWORDS - set(STATEMENTS)))
 SELECT = ("SPLIT", "ASSIGN", "ORDER", "RECOMPUTE", "ARROW", "AT")  # tokens in front of a selection
 INTRODUCE = ("PARAM", "LET", "DEF", "MESH", "DIM", "FOR")  # tokens in front of a new name

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from ..ranks.control import bytes_of
 from .counter_rng import Generator, step_keys
@@ -39,6 +39,12 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # by the state of torch's generator, the number of the draw: a checkpoint resets that state, and so draws again
         self.numbers: dict[bytes, int] = {}
         self.attention = _MathAttention()
+
+    @staticmethod
+    def current() -> "Draws":
+        """The innermost mode of this thread."""
+        modes = (mode for mode in reversed(_get_current_dispatch_mode_stack()) if isinstance(mode, Draws))
+        return next(modes)
 
     def __enter__(self) -> "Draws":
         super().__enter__()  # type: ignore[no-untyped-call]

@@ -26,8 +26,9 @@ MOSTLY = 0.5  # of the work: a warning
 def check_views(compiled: Compiled) -> tuple[View, ...]:
     """The tables about a compiled plan."""
     program = compiled.program
-    splits, whole = splits_view(compiled.plan), whole_view(program)
-    return meshes_view(compiled.plan), *_if_any(splits), _roles(compiled), repeated_view(program), *_if_any(whole)
+    splits, types, whole = splits_view(compiled.plan), types_view(compiled.plan), whole_view(program)
+    stated = (meshes_view(compiled.plan), *_if_any(splits), *_if_any(types))
+    return *stated, _roles(compiled), repeated_view(program), *_if_any(whole)
 
 
 def _if_any(view: View) -> tuple[View, ...]:
@@ -58,6 +59,7 @@ def check_json(compiled: Compiled, waits: View | None = None) -> dict[str, Any]:
     views = {
         "meshes": meshes_view(compiled.plan),
         "splits": splits_view(compiled.plan),
+        "precision": types_view(compiled.plan),
         "roles": _roles(compiled),
         "repeated": repeated_view(program),
         "whole": whole_view(program),
@@ -115,6 +117,20 @@ def splits_view(plan: Plan) -> View:
     if parts:
         note += "; by name: as the plan says of these parts"
     return View("splits", columns, rows, (note,))
+
+
+def types_view(plan: Plan) -> View:
+    """A row for each type that the plan gives operators, with how many these are and how many tensors are cast to it;
+    one without operators for what is cast back."""
+    columns = (Column("type", style="bold cyan"), *(Column(name, ColumnKind.COUNT) for name in ("operators", "casts")))
+    if plan.recast is None:
+        return View("precision", columns, ())
+    operators = Counter(plan.recast.types.values())
+    casts = Counter(plan.graph.values[o.outputs[0].value].dtype for o in plan.recast.casts)
+    rows = tuple((dtype, operators[dtype], casts[dtype]) for dtype in {**operators, **casts})
+    return View(
+        "precision", columns, rows, ("one device computes in these types, too: this plan trains another model",)
+    )
 
 
 def roles_view(program: Program) -> View:
