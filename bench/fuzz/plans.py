@@ -36,7 +36,7 @@ def draw_plan(draw: Random, graph: Graph, dim: str = "") -> tuple[str, ...]:
         plan.statements += [] if said else [f"split {chosen.text}.optimizer by matrix into {', '.join(axes)}"]
     chosen = plan.selection()
     if draw.random() < 0.1 and _reads_weights(plan, chosen):
-        plan.statements.append(f"assign {chosen.text}.optimizer to host")
+        plan.statements.append(f"assign {chosen.text}.{draw.choice(['optimizer', 'optimizer', 'weights'])} to host")
     if draw.random() < 0.12:
         plan.statements.append(f"assign {plan.selection().text}.activations to host")
     for words, numbers in (("prefetch {}.weights by", [0, 2, 3]), ("bucket {}.grads by", [1, 2])):

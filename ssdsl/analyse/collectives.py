@@ -28,7 +28,7 @@ from ssdsl.lower.operators.operand_types import local_dims
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.model.memory.saved import collectives
 from ssdsl.model.ops.reader import Reader
-from ssdsl.plan.plan import Phase
+from ssdsl.plan.plan import Phase, State
 from ssdsl.record import Record
 
 
@@ -36,13 +36,14 @@ class SizedCollective(Record):
     """A collective of devices along `axes`. `size_bytes` is the size of the local tensor that an all_reduce sums, an
     all_gather returns, a reduce_scatter is given, or an all_to_all exchanges. `overlaps`: an operator that computes at
     the same time, and in which phase; None as the phase means that of the task. `exchange` says who sends what, if not
-    all do alike."""
+    all do alike. A device gets `from_host` bytes of what it sends from its host first."""
 
     kind: str
     axes: tuple[str, ...]
     size_bytes: int
     overlaps: tuple[OpPart, Phase | None] | None = None
     exchange: Exchange | None = None
+    from_host: int = 0
 
 
 class OfGather(Record):
@@ -239,7 +240,8 @@ def _sized(flat: FlatParam, steps: Sequence[CompletionStep], state: StatePrecisi
 
 def of_gather(flat: FlatParam, axes: tuple[str, ...]) -> SizedCollective:
     """The gather of the weights that a section reads (ZeRO-3), over the axes along which they are in parts."""
-    return SizedCollective("all_gather", axes, flat_bytes(flat))
+    from_host = flat_bytes(flat, axes) if flat.on_host is State.WEIGHTS and axes == flat.sharded.weights else 0
+    return SizedCollective("all_gather", axes, flat_bytes(flat), from_host=from_host)
 
 
 def of_updated(flat: FlatParam) -> Iterator[SizedCollective]:

@@ -109,7 +109,7 @@ def _role(
                 plan=origins.flat(f),
                 ahead=f.ahead,
                 homes=tuple(None if h is None else HomeEntry(h.axes, h.at) for h in f.homes),
-                on_host=f.on_host,
+                on_host=str(f.on_host or ""),
                 kept=f.kept.axes if f.kept is not None else None,
             )
             for f in flats

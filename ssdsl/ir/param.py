@@ -179,7 +179,8 @@ class FlatParam(Record):
     unequal parts. Weights in parts are gathered up to `ahead` sections before they are read. `homes` are those of the
     weights, in their order, where the optimizer needs whole ones: None for a weight that each of its devices has whole;
     the optimizer's state lies there then, and not with `sharded`. `kept` says how long gathered weights stay, if not
-    with their reader alone. `on_host`: the optimizer's state lies in the memory of the host, which updates the weights.
+    with their reader alone. `on_host`: the optimizer's state lies in the memory of the host, which updates the weights;
+    or the weights in parts lie there with it, and come from there where they are gathered.
     """
 
     number: int
@@ -192,7 +193,7 @@ class FlatParam(Record):
     ahead: int = 0
     homes: tuple[Home | None, ...] = ()
     kept: Kept | None = None
-    on_host: bool = False
+    on_host: State | None = None
 
     @property
     def stays_whole(self) -> bool:

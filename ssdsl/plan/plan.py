@@ -268,9 +268,10 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class OnHost:
-    """`assign OPS.optimizer to host`: this state of the weights lies in the memory of the host, and is stepped on
-    there."""
+    """`assign OPS.optimizer to host`: this state of the weights lies in the memory of the host, which steps on it; with
+    the weights themselves also the optimizer's."""
 
+    state: State
     weights: frozenset[str]
     span: Span = field(compare=False)
 
@@ -438,9 +439,10 @@ class StatePlan(Record):
         """The size of the bucket in which the gradient of a weight lies; None if the plan does not say."""
         return _mark_of(self.buckets, weight)
 
-    def is_on_host(self, weight: str) -> bool:
-        """Whether the optimizer's state of a weight lies in the memory of the host."""
-        return any(weight in stated.weights for stated in self.on_host)
+    def on_host_of(self, weight: str) -> State | None:
+        """What of a weight lies in the memory of the host: the optimizer's state, or the weight with it."""
+        found = {stated.state for stated in self.on_host if weight in stated.weights}
+        return State.WEIGHTS if State.WEIGHTS in found else next(iter(found), None)
 
 
 NO_STATE = StatePlan()

@@ -152,7 +152,10 @@ def _prefetches(old: Context, new: Context) -> Iterator[str]:
 
 def _on_host(old: Context, new: Context) -> Iterator[str]:
     for stated in new.facts.on_host[len(old.facts.on_host) :]:
-        yield f"the optimizer's state of {counted(len(stated.weights), 'weight')} lies on the host"
+        if stated.state is State.WEIGHTS:
+            yield f"{counted(len(stated.weights), 'weight')} and the optimizer's state of them lie on the host"
+        else:
+            yield f"the optimizer's state of {counted(len(stated.weights), 'weight')} lies on the host"
     if names := _marked(old, new, "offload"):
         yield f"what backward keeps of {_operators(new, names)} lies on the host"
 

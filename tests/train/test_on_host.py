@@ -31,12 +31,33 @@ let stage = balance(model, 2)
 assign stage[s] to gpus[pp = s] for s in 0..2
 zb_h1(stage, 4)
 """
+ZERO = BASE + "split model.weights by row into dp\n"
+NODES = """
+mesh gpus(node = 2, dp = 2)
+split model by batch into node, dp
+split model.weights by row into dp
+assign model to gpus
+"""
+TIED = """
+use pipeline: one_f_one_b
+mesh gpus(pp = 2, dp = 2)
+split model by batch into dp, m = 2
+split model.weights by row into dp
+let stage = balance(model, 2)
+assign stage[s] to gpus[pp = s] for s in 0..2
+one_f_one_b(stage, 2)
+"""
 PLANS = {
     "copies": BASE + HOST,
     "ZeRO-1": BASE + "split model.optimizer by row into dp\n" + HOST,
     "ZeRO-2": BASE + "split model.grads by row into dp\n" + HOST,
     "ZeRO-3": BASE + "split model.weights by row into dp\n" + HOST,
     "layers": BASE + 'assign model["h.*"].optimizer to host\n',
+    "weights": ZERO + "assign model.weights to host\nprefetch model.weights by 2\n",
+    "weights of layers": ZERO + 'assign model["h.*"].weights to host\nassign model.optimizer to host\n',
+    "weights that stay": ZERO + "keep model.weights through m in backward\nassign model.weights to host\n",
+    "weights of a node": NODES + "assign model.weights to host\n",
+    "weights of two stages": TIED + "assign model.weights to host\n",
     "activations": BASE + 'assign model["h.*"].activations to host\n',
     "activations of products": BASE + "split model.weights by row into dp\nassign model.addmm.activations to host\n",
     "activations in halves": STAGES + "assign model.activations to host\n",
@@ -69,6 +90,33 @@ def test_the_device_has_no_state_of_the_optimizer() -> None:
     assert "optimizer" not in parts
     assert host == pytest.approx(16 * weights, rel=1e-3)
     assert optimizer_s == pytest.approx(8 * weights / 25e9 + 2 * 28 * weights / 409e9, rel=0.01)
+
+
+def test_weights_on_the_host_are_gathered_from_there() -> None:
+    """Of the state, the device has the gradient of its part alone; the host has what the optimizer's state and the
+    weight need, and the link carries gradients once and each weight once forward and once backward."""
+    weights = sum(prod(value.shape) for value in graph_of(LARGE, True).of(Origin.WEIGHT))
+    there, _, _ = step(ZERO + HOST)
+    parts, host, optimizer_s = step(ZERO + "assign model.weights to host\n")
+    assert there["weights"] == pytest.approx(4 * weights / 2, rel=1e-2)
+    assert "weights" not in parts and "optimizer" not in parts
+    assert host == pytest.approx(16 * weights / 2, rel=1e-2)
+    assert optimizer_s == pytest.approx(4 * weights / 2 / 25e9 + 28 * weights / 409e9, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("plan", "line"),
+    [
+        (BASE, "split model.weights by row into dp"),
+        (BASE + "split model.grads by row into dp\n", "split model.weights by row into dp"),
+        (ZERO + "split model.optimizer by matrix into dp\n", "assign `model.optimizer` to host"),
+    ],
+)
+def test_weights_that_are_not_gathered_stay_on_the_device(plan: str, line: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        step(plan + "assign model.weights to host\n")
+    (mistake,) = caught.value.diagnostics
+    assert mistake.code == "E0405" and line in mistake.text(mistake.help)
 
 
 def test_a_host_that_is_too_small_is_told(tmp_path: Path) -> None:

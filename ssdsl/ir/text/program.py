@@ -95,7 +95,7 @@ def flat_lines(flat: FlatParam) -> Iterator[str]:
     size = f"{dtype_text(flat.dtype)}[{flat.elements}]"
     completed = _completed(flat.completion, stays_whole=flat.stays_whole)
     about = f"{_sharded(flat.sharded)}{_ahead(flat)}{_kept(flat.kept)}{completed}"
-    about += "; optimizer on host" if flat.on_host else ""
+    about += f"; {flat.on_host} on host" if flat.on_host else ""
     yield f"flat{flat.number} on {flat.submesh} : {size}{about}"
     homes = flat.homes or [None] * len(flat.weights)
     yield from (f"  {weight}{_home(home)}" for weight, home in zip(flat.weights, homes, strict=True))

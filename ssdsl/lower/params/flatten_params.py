@@ -12,6 +12,7 @@ from ssdsl.ir.layout import Cut, Submesh
 from ssdsl.ir.param import Completion, CompletionStep, FlatParam, Kept, Param, StateAxes, SumTiedGrads
 from ssdsl.lower.errors import StateApart
 from ssdsl.lower.params.gather_weights import weights_of
+from ssdsl.lower.params.on_host import check_on_host
 from ssdsl.lower.params.share_reductions import shared_axes
 from ssdsl.lower.resized_errors import GradientsApart
 from ssdsl.lower.stages import Assembled, Formed, grown
@@ -55,7 +56,7 @@ class _Kind(NamedTuple):
     bucket: int | None = None  # megabytes, if the plan says so
     shares: tuple[str, ...] = ()  # the axes along which copies share a reduction
     kept: Kept | None = None  # how long they stay, with ZeRO-3
-    on_host: bool = False
+    on_host: State | None = None
 
     @property
     def summed(self) -> tuple[str, ...]:
@@ -98,6 +99,7 @@ def flatten_params(lowering: Assembled) -> Formed:
         homes.setdefault(param.weight, []).append(param)
     cuts = _cuts(lowering)
     _check_nested(lowering, cuts)
+    check_on_host(lowering, [_sharded(cut) for cut in cuts])
     readers = _readers(lowering)
     kinds: list[_Copied] = []
     for param, cut in zip(reversed(lowering.params), reversed(cuts), strict=True):
@@ -119,7 +121,7 @@ def flatten_params(lowering: Assembled) -> Formed:
             *about,
             bucket=lowering.plan.state.bucket_megabytes(param.weight),
             kept=_kept(lowering.plan, param.weight, sharded),
-            on_host=lowering.plan.state.is_on_host(param.weight),
+            on_host=lowering.plan.state.on_host_of(param.weight),
         )
         kinds.append((kind, kind.copies(param), param))
     shares = _shares(lowering, kinds)

@@ -91,7 +91,7 @@ class FlatEntry:
     further, and those over which the optimizer's state is. `completion` has the steps in the backward of gathered
     weights, after each backward, and after the last; each is an operation and the axes that it goes over. Gathers of
     weights start `ahead` gathers before the one that is awaited. `homes` are those of the weights, if there are any.
-    With `on_host` the optimizer's state lies in the memory of the host.
+    What lies in the memory of the host is `on_host`: "optimizer", its state alone, "weights" with it, or nothing.
     Gathered weights stay through several tasks in parts over the axes `kept`, whole without any; None if they do not.
     """
 
@@ -103,7 +103,7 @@ class FlatEntry:
     ahead: int = 0
     homes: tuple[HomeEntry | None, ...] = ()
     kept: Axes | None = None
-    on_host: bool = False
+    on_host: str = ""
 
 
 @dataclass(frozen=True)

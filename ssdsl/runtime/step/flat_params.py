@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from ..link.host import FromHost, HostLink, to_host
 from ..profile.operator_clock import TimedPlace
 from ..ranks.transport import PendingWork, Works
 from ..ranks.world import Group
@@ -74,6 +75,7 @@ class FlatWeights:
 
     shard: torch.nn.Parameter | None = None
     levels = Levels()
+    lies_on_host = False  # whether what this rank holds of the weights lies in the memory of the host
     bucket: Bucket  # of weights that exist between steps
 
     def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int) -> None:
@@ -159,26 +161,18 @@ class FlatWeights:
     def wait_reduce(self) -> None:
         """Waits for the reduction; then the completed gradients are where the optimizer finds them."""
         if self._reduction is not None:
-            self._put_gradient(self._reduction.wait())
-            self._reduction = None
-        if self.tied is None:
-            return
-        trained = [*self.trained()]
-        for parameter in trained:
-            if parameter.grad is None or not self.tied.contributes:
-                parameter.grad = torch.zeros_like(parameter)
-            parameter.grad = parameter.grad.contiguous()
-        gradients = [parameter.grad for parameter in trained if parameter.grad is not None]
-        together = gradients[0] if len(gradients) == 1 else torch.cat([g.flatten() for g in gradients])
-        with self.noted(self.tied.group):
-            self.tied.group.all_reduce(together)
-        if len(gradients) > 1:
-            sums = torch.split(together, [g.numel() for g in gradients])
-            for gradient, total in zip(gradients, sums, strict=True):
-                gradient.copy_(total.view_as(gradient))
+            reduction, self._reduction = self._reduction, None
+            self._put_gradient(reduction.wait())
 
     def _put_gradient(self, completed: torch.Tensor) -> None:
         """Puts the completed gradient where the optimizer finds it."""
+
+    def _sum_tied(self, tied: Tie, gradient: torch.Tensor) -> None:
+        """Sums a gradient over all submeshes on which a tied weight lives."""
+        if not tied.contributes:
+            gradient.zero_()
+        with self.noted(tied.group):
+            tied.group.all_reduce(gradient)
 
     def drop_gradients(self) -> None:
         """Frees the gradients: after a step, and before one if a step was given up."""
@@ -227,6 +221,18 @@ class Replicated(FlatWeights):
         """Starts to sum the gradients over their ranks: all of them, or this rank's part."""
         if self.completion.once:
             self._reduction = Reduction(self, self.completion.once, self.bucket.filled())
+
+    def wait_reduce(self) -> None:
+        """Sums gradients of tied weights, too, one behind the other."""
+        super().wait_reduce()
+        if self.tied is not None:
+            trained = [*self.trained()]
+            gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in trained]
+            flat = [gradient.contiguous().flatten() for gradient in gradients]
+            together = flat[0] if len(flat) == 1 else torch.cat(flat)
+            self._sum_tied(self.tied, together)
+            for parameter, total in zip(trained, torch.split(together, [p.numel() for p in trained]), strict=True):
+                parameter.grad = total.view_as(parameter)
 
     def _put_gradient(self, completed: torch.Tensor) -> None:
         self.bucket.put(completed)
@@ -338,9 +344,17 @@ class Sharded(FlatWeights):
         self.add_scattered()
         if self._sum is not None:
             self._put_gradient(self._sum)
+        elif self._reduction is None and self.tied is not None:
+            self._put_gradient(self._mine())
         super().wait_reduce()
 
+    def _mine(self) -> torch.Tensor:
+        """This rank's part of gradients of which nothing is under way."""
+        return torch.zeros_like(self.shard)
+
     def _put_gradient(self, completed: torch.Tensor) -> None:
+        if self.tied is not None:
+            self._sum_tied(self.tied, completed)
         self.shard.grad = completed
 
     def drop_gradients(self) -> None:
@@ -377,6 +391,9 @@ class ShardedWeights(Sharded):
 
     Between `keep` and `drop_kept` what is gathered first stays, as `stays` says: whole, [elements], so that nothing is
     gathered again, and gradients are added up until `scatter_gradients`; or in the parts of a smaller group.
+
+    What is `held` may lie in the memory of the host: each gather copies it to the device, and the completed gradient
+    goes there, where the optimizer steps.
     """
 
     held: torch.nn.Parameter
@@ -391,14 +408,18 @@ class ShardedWeights(Sharded):
         weights: Group,
         ahead: int,
         stays: Stays | None,
+        lies_on_host: bool,
     ) -> None:
         super().__init__(number, values, tied, parts, levels)
-        self.group, self.ahead, self.stays = weights, ahead, stays
+        self.group, self.ahead, self.stays, self.lies_on_host = weights, ahead, stays, lies_on_host
         self._keeps = False
         self._kept: torch.Tensor | None = None
         self._gradient: torch.Tensor | None = None  # of weights that stay whole, [elements]
+        self._on_device: torch.Tensor | None = None  # the gradient of what is held on the host, so far
         whole = self.concatenated(next(iter(values.values())), values.values())
-        self.held = torch.nn.Parameter(part_of(whole, weights).clone())
+        self._like = whole.new_empty(0)  # on the device
+        part = part_of(whole, weights)
+        self.held = torch.nn.Parameter(to_host(part) if lies_on_host else part.clone())
         self.shard = torch.nn.Parameter(self._shard_of(self.held.detach())) if levels.updated else self.held
         self._again: torch.Tensor | None = None
         self._coming: deque[tuple[torch.Tensor, PendingWork]] = deque()  # gathers that nobody has awaited yet
@@ -419,14 +440,38 @@ class ShardedWeights(Sharded):
 
     def _left(self) -> torch.Tensor:
         if self.stays_whole:
-            return self.held.new_zeros(self.elements) if self._gradient is None else self._gradient
+            return self._like.new_zeros(self.elements) if self._gradient is None else self._gradient
         self.take_scattered()
-        if self.held.grad is None:
-            self.held.grad = torch.zeros_like(self.held)
-        return self.held.grad
+        if self.part is None:
+            self.part = self._like.new_zeros(self.held.numel())
+        return self.part
+
+    def _mine(self) -> torch.Tensor:
+        return self._left()
 
     def _drop_left(self) -> None:
-        self.held.grad = self._gradient = None
+        self.part = self._gradient = None
+
+    @property
+    def part(self) -> torch.Tensor | None:
+        """The gradient of what is held, so far, on the device."""
+        return self._on_device if self.lies_on_host else self.held.grad
+
+    @part.setter
+    def part(self, gradient: torch.Tensor | None) -> None:
+        if self.lies_on_host:
+            self._on_device = gradient
+        else:
+            self.held.grad = gradient
+
+    def _put_gradient(self, completed: torch.Tensor) -> None:
+        if not self.lies_on_host:
+            super()._put_gradient(completed)
+            return
+        if self.tied is not None:
+            self._sum_tied(self.tied, completed)
+        with HostLink(completed.nbytes):
+            self.shard.grad = completed.to(self.shard.device)
 
     def drop_gradients(self) -> None:
         """Forgets what is under way and what was kept, too."""
@@ -461,9 +506,11 @@ class ShardedWeights(Sharded):
         self._again = None
 
     def finish(self) -> None:
-        """Awaits the last gradients, too."""
+        """Awaits the last gradients, too; nothing else may complete them."""
         self.take_scattered()
         self.drop()
+        if self.lies_on_host and self.part is not None and self.shard.grad is None:
+            self._put_gradient(self.part)
 
     def timed(self, what: str) -> AbstractContextManager[Any]:
         """A context whose time counts for this flat parameter, not for the operator that reads it."""
@@ -480,7 +527,12 @@ class ShardedWeights(Sharded):
         part, group = self.held.detach(), self.group
         if self._kept is not None and self.stays is not None and self.stays.group is not None:
             part, group = self._kept, self.stays.group
-        whole = part.new_empty(part.numel() * group.size)
+        whole = self._like.new_empty(part.numel() * group.size)
+        if self.lies_on_host and group is self.group:
+            copied = FromHost(part, mine := part_of(whole, group))
+            with copied, self.noted(group):
+                self._coming.append((whole, Works([copied, group.start_all_gather(whole, mine)])))
+            return
         with self.noted(group):
             self._coming.append((whole, group.start_all_gather(whole, part)))
 
@@ -505,7 +557,7 @@ class ShardedWeights(Sharded):
         if not self.stays_whole:
             self._scatter(gradients)
         elif self._gradient is None:
-            self._gradient = self.concatenated(self.held, gradients)
+            self._gradient = self.concatenated(self._like, gradients)
         else:
             for slot, gradient in zip(self.slots, gradients, strict=True):
                 if gradient is not None:
@@ -513,13 +565,13 @@ class ShardedWeights(Sharded):
 
     def _scatter(self, gradients: Iterable[torch.Tensor | None]) -> None:
         self.group.world.ahead.reduces(self.take_scattered)
-        self._arriving = Reduction(self, self.completion.in_backward, self.concatenated(self.held, gradients))
+        self._arriving = Reduction(self, self.completion.in_backward, self.concatenated(self._like, gradients))
 
     def take_scattered(self) -> None:
         """Awaits the reduction that is under way, and adds what it gives to the gradients before."""
         if self._arriving is not None:
             mine, self._arriving = self._arriving.wait(), None
-            self.held.grad = mine if self.held.grad is None else self.held.grad.add_(mine)
+            self.part = mine if self.part is None else self.part.add_(mine)
 
 
 class _Gather(torch.autograd.Function):
@@ -551,12 +603,13 @@ def make_flat_param(
     parts: int,
     ahead: int = 0,
     stays: Stays | None = None,
+    lies_on_host: bool = False,
 ) -> FlatWeights:
     """The flat parameter of these weights, with their state sharded over the groups of the levels. `parts` is the
     number of equal parts into which its completion cuts it; weights are gathered `ahead` of their readers, and those
-    that are kept stay as `stays` says."""
+    that are kept stay as `stays` says. What is held of gathered ones may lie on the host."""
     if not levels.groups:
         return Replicated(number, values, tied, parts)
     if levels.weights is None:
         return ShardedState(number, values, tied, parts, levels)
-    return ShardedWeights(number, values, tied, parts, levels, levels.weights, ahead, stays)
+    return ShardedWeights(number, values, tied, parts, levels, levels.weights, ahead, stays, lies_on_host)

@@ -148,7 +148,9 @@ def weights_of(
         cuts = [axes for kind, axes in steps if kind in ("narrow", "reduce_scatter")]
         parts = math.prod(world.groups[role.mesh, axes].size for axes in cuts)  # into which the gradient is cut
         kept = Stays(world.groups[role.mesh, flat.kept] if flat.kept else None) if flat.kept is not None else None
-        flats.append(make_flat_param(flat.number, values, levels, tie, parts, flat.ahead, kept))
+        flats.append(
+            make_flat_param(flat.number, values, levels, tie, parts, flat.ahead, kept, flat.on_host == "weights")
+        )
     others = {p.name: part(p).clone() for p in pieces_of(role.others, role, world)}
     return Weights(flats, others, world)
 

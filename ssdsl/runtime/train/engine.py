@@ -67,9 +67,8 @@ class Engine:
             masters = programs.state if half is not None else None
             scaler = Scaler() if half is torch.float16 else None
             homes, role = None, role_of(self.table, world)
-            on_host = (
-                {w.name for flat in role.flats if flat.on_host for w in flat.weights} if role is not None else set()
-            )
+            flats = role.flats if role is not None else ()
+            on_host = {w.name for flat in flats if flat.on_host == "optimizer" for w in flat.weights}
             if has_homes(self.table):
                 homes = Homes(role, world, self.weights.flats, self.held(), device, masters, on_host)
             away = homes.names if homes is not None else ()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..errors import EngineError
-from ..link.host import HostLink
+from ..link.host import HostLink, to_host
 from ..program.initial_state import InitialState
 from ..step.flat_params import FlatWeights
 from ..step.parts import LocalTensor
@@ -135,12 +135,6 @@ def begun(held: LocalTensor, masters: InitialState | None, on_host: Collection[s
     piece = masters.part(held.piece, where).to(torch.float32, copy=True)
     piece = piece if held.span is None else piece.flatten()[slice(*held.span)].clone()
     return to_host(piece) if held.name in on_host else piece
-
-
-def to_host(x: torch.Tensor) -> torch.Tensor:
-    """A copy in the memory of the host, which a GPU reads and writes directly (pinned)."""
-    copied = torch.empty_like(x, device="cpu", pin_memory=torch.cuda.is_available())
-    return copied.copy_(x)
 
 
 class _Kind(NamedTuple):

@@ -38,7 +38,7 @@ from ssdsl.ir.program import (
 )
 from ssdsl.ir.value import Name, Var
 from ssdsl.model.graph import ITEMSIZE, Origin
-from ssdsl.plan.plan import Phase
+from ssdsl.plan.plan import Phase, State
 from ssdsl.record import Record, replace
 from ssdsl.simulate.memory.activations import Activations
 from ssdsl.simulate.run import Interval, Trace
@@ -87,7 +87,8 @@ def state_of(program: Program, state: StatePrecision, role: Role, learned: Mappi
         if flat.homes:
             left = sum(elements[w, flat.submesh] for w, home in zip(flat.weights, flat.homes, strict=True) if not home)
             own = own * left // flat.elements
-        yield 0.0, flat_bytes(flat, flat.sharded.weights), "weights"
+        if flat.on_host is not State.WEIGHTS:
+            yield 0.0, flat_bytes(flat, flat.sharded.weights), "weights"
         if not flat.on_host:
             yield 0.0, own * state.optimizer_bytes(flat.dtype), "optimizer"
         times, itemsize = [(learned[w], w) for w in flat.weights if w in learned], state.gradient_bytes(flat.dtype)
@@ -115,7 +116,8 @@ def homes_bytes(program: Program, state: StatePrecision, flats: Iterable[FlatPar
 
 
 def host_bytes(program: Program, state: StatePrecision, role: Role) -> int:
-    """The bytes that a device of a role has on its host: the optimizer's state, what it steps on, and its gradient."""
+    """The bytes that a device of a role has on its host: the optimizer's state, what it steps on, and its gradient; of
+    weights in half precision that lie there these, too."""
     flats = [flat for flat in program.flats_of(role) if flat.on_host]
     found = homes_bytes(program, state, flats)
     for flat in flats:
@@ -123,6 +125,7 @@ def host_bytes(program: Program, state: StatePrecision, role: Role) -> int:
         stepped = max(size, 4) if state.masters else size
         held = 0 if any(flat.homes) else state.optimizer_bytes(flat.dtype)
         found += elements * (held + stepped + (stepped if stepped == size else 0))  # a master counts with the state
+        found += elements * size if flat.on_host is State.WEIGHTS and stepped != size else 0
     return found
 
 

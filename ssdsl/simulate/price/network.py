@@ -10,7 +10,7 @@ from ssdsl.ir.comm import Exchange, Message, Move, Transfer
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.place import Place, place_of
 from ssdsl.model.graph import ITEMSIZE
-from ssdsl.simulate.price.costs import FREE, CommCost, Cost
+from ssdsl.simulate.price.costs import FREE, CommCost, Cost, total
 
 Ranks = tuple[int, ...]
 
@@ -33,6 +33,9 @@ class Network:
                 self._collectives[key] = self._exchanged(found, found.exchange, groups)
             else:
                 self._collectives[key] = max((self.among(found, g, busy) for g in groups), key=lambda c: c.time_s)
+            if found.from_host and (host := self.cluster.host(submesh.first)) is not None:
+                copied = Cost(0.0, host.latency + found.from_host / host.link_bandwidth)
+                self._collectives[key] = total((copied, self._collectives[key]))
         return self._collectives[key]
 
     def among(self, found: SizedCollective, ranks: Ranks, busy: Ranks | None = None) -> Cost:

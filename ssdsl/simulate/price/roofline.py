@@ -33,7 +33,7 @@ from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Compute, Free, OnFlat, Role, Start, Traced, Travel, Update, Wait, WaitReduce
 from ssdsl.ir.uses import InstrPlace
 from ssdsl.model.graph import ITEMSIZE
-from ssdsl.plan.plan import Phase
+from ssdsl.plan.plan import Phase, State
 from ssdsl.record import replace
 from ssdsl.simulate.price.costs import FREE, Cost, total
 from ssdsl.simulate.price.fusion import Fusion, Launch
@@ -311,12 +311,13 @@ class Roofline:
         return total((update, *homes))
 
     def _on_host(self, role: Role, flats: list[FlatParam]) -> Iterator[Cost]:
-        """Yields the cost of updates on the host: gradients go there, and weights come back, over the link of the
-        device; meanwhile the host reads and writes the state of all devices of its node."""
+        """Yields the cost of updates on the host: gradients go there, and weights that do not lie there come back, over
+        the link of the device; meanwhile the host reads and writes the state of all devices of its node."""
         state, rank = self.facts.state, next(iter(role.submesh.ranks()))
         if flats and (host := self.cluster.host(rank)) is not None:
             elements = [(f, f.elements_over(f.sharded.optimizer)) for f in flats]
-            moved = sum(n * (state.gradient_bytes(f.dtype) + ITEMSIZE.get(f.dtype, 4)) for f, n in elements)
+            back = {f: 0 if f.on_host is State.WEIGHTS else ITEMSIZE.get(f.dtype, 4) for f in flats}
+            moved = sum(n * (state.gradient_bytes(f.dtype) + back[f]) for f, n in elements)
             traffic = sum(n * state.update_traffic(f.dtype) for f, n in elements)
             beside = self.cluster.on_node(rank, self.program.plan.devices)
             copies = 2 * len(flats) * host.latency + moved / host.link_bandwidth

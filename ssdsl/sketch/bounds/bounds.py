@@ -288,12 +288,14 @@ class Bounds:
                 for weight in shard.weights:
                     sharded.setdefault((kind, weight), set()).update(shard.axes)
         sizes = {mesh.name: dict(mesh.axes) for mesh in plan.meshes}
-        on_host = frozenset(weight for stated in plan.state.on_host for weight in stated.weights)
+        on_host = {(Kept.OPTIMIZER, weight) for stated in plan.state.on_host for weight in stated.weights}
+        there = (stated.weights for stated in plan.state.on_host if stated.state is Kept.WEIGHTS)
+        on_host |= {(Kept.WEIGHTS, weight) for weights in there for weight in weights}
         held: dict[Placement, float] = {}
         for (place, name), share in weights.items():
             total = 0.0
             for kind, size in self._kept[name]:
-                if kind is Kept.OPTIMIZER and name in on_host:
+                if (kind, name) in on_host:
                     continue
                 axes = sharded.get((kind, name), ())
                 total += size / prod(sizes[place.mesh].get(axis, 1) for axis in axes) if axes else size
