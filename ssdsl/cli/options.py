@@ -48,7 +48,7 @@ def settings(values: list[str], option: str = "--set") -> dict[str, int]:
     found = {}
     for value in values:
         name, equal, number = (part.strip() for part in value.partition("="))
-        if not (equal and name.isidentifier() and number.removeprefix("-").isdecimal()):
+        if not (equal and name.replace("either:", "_").isidentifier() and number.removeprefix("-").isdecimal()):
             own = f"; each param has {option} of its own" if number.count("=") else ""
             raise typer.BadParameter(f"`{value}` is not NAME=NUMBER, as in {option} T=4{own}", param_hint=f"'{option}'")
         found[name] = int(number)

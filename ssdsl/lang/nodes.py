@@ -383,6 +383,23 @@ class IfStatement(Keyworded):
     other: tuple["Statement", ...]
 
 
+class EitherStatement(Keyworded):
+    """`either` is a keyword here alone. The first branch is what runs without a search."""
+
+    keyword = "either"
+    form = "either:"
+    about = (
+        "A choice, with `or`: the first block is what the plan says; a search tries the others, turn by turn of a loop."
+    )
+
+    branches: tuple[tuple["Statement", ...], ...]
+
+    @property
+    def name(self) -> str:
+        """The name under which a search chooses a branch, by the line of the text."""
+        return f"either:{self.span.source.line_column(self.span.start)[0]}"
+
+
 Statement = (  # in the order in which they are listed to a user
     ParamStatement
     | MeshStatement
@@ -404,6 +421,7 @@ Statement = (  # in the order in which they are listed to a user
     | ReturnStatement
     | ForStatement
     | IfStatement
+    | EitherStatement
 )
 
 
@@ -414,6 +432,16 @@ class Script(Node):
     def params(self) -> tuple[str, ...]:
         """The names of its params, in the order of the text."""
         return tuple(s.name.text for s in self.statements if isinstance(s, ParamStatement))
+
+    @property
+    def choices(self) -> tuple[EitherStatement, ...]:
+        """Its choices between branches, in the order of the text."""
+        return tuple(node for node in walk(self) if isinstance(node, EitherStatement))
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The names of the numbers that a setting of it has: its params, and its choices."""
+        return *self.params, *(choice.name for choice in self.choices)
 
 
 def statements_by_keyword() -> dict[str, tuple[type[Keyworded], ...]]:

@@ -16,7 +16,7 @@ from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedToken
 
 from ssdsl.lang import nodes
 from ssdsl.lang.assets import cache_folder, grammar_text
-from ssdsl.lang.errors.text import OtherWord, UnknownStatement, UnusedValue
+from ssdsl.lang.errors.text import OneBranch, OtherWord, UnknownStatement, UnusedValue
 from ssdsl.lang.nodes import Script
 from ssdsl.lang.parser.explain import explain_character, explain_token
 from ssdsl.lang.parser.indentation import PREFIX, Indentation, span_of
@@ -193,6 +193,15 @@ def _if(b: _Builder, tree: Any, *parts: Any) -> nodes.IfStatement:
     return nodes.IfStatement(tuple(tests), b(other.children[0]) if other else (), span=b.span(tree))
 
 
+def _either(b: _Builder, tree: Any, word: Token, *blocks: Any) -> nodes.EitherStatement:
+    """Raises PlanError for another word before the block, and for one branch alone."""
+    if word != nodes.EitherStatement.keyword:
+        raise PlanError(UnknownStatement(span_of(b.source, word), str(word)))
+    if len(blocks) < 2:
+        raise PlanError(OneBranch(span_of(b.source, word)))
+    return nodes.EitherStatement(tuple(map(b, blocks)), span=b.span(tree))
+
+
 def _clock(b: _Builder, tree: Any, by: Token, where: Any, *rows: Any) -> nodes.ClockStatement:
     """`order by clock`; `rows` are trees (`at TIME: ...`) and the tokens of line ends between them."""
     return nodes.ClockStatement(
@@ -236,6 +245,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "suffixed": _suffixed,
     "for": _for,
     "if": _if,
+    "either": _either,
     "clock": _clock,
     "block": _tuple,
     "where": _tuple,

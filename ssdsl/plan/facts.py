@@ -159,6 +159,9 @@ class Facts:
     warnings: list[Diagnostic] = field(default_factory=list)  # about operators that a statement names in vain
     named_parts: list[NamedPart] = field(default_factory=list)  # which the next reading finds as operators
     of_all_parts: set[str] = field(default_factory=set)  # operators of which a statement named a part that they lack
+    choices: dict[str, tuple[frozenset[str], ...]] = field(
+        default_factory=dict
+    )  # for each turn of an `either`, by its name, what the loop around it is about
     broken: set[str] = field(default_factory=set)  # indices and axes of statements that failed: no second complaint
     _counts: dict[tuple[frozenset[str], str], int] = field(default_factory=dict, repr=False)
     _runs: dict[tuple[frozenset[str], str], tuple[PartRun, ...]] = field(default_factory=dict, repr=False)

@@ -182,8 +182,8 @@ def _whole_in_time(facts: Facts, operator: Operator, record: OpPlan) -> tuple[In
 
 def unknown_params(script: nodes.Script, overrides: Mapping[str, int]) -> list[Diagnostic]:
     """The mistakes of `--set` with names that the plan does not have."""
-    known = script.params
-    return [UnknownParam(None, name, value, known) for name, value in overrides.items() if name not in known]
+    known, given = script.numbers, {name.partition("@")[0]: (name, value) for name, value in overrides.items()}
+    return [UnknownParam(None, *said, known) for name, said in given.items() if name not in known]
 
 
 def _carried_out(
@@ -274,6 +274,9 @@ def _bound(statement: nodes.Statement) -> Iterator[str]:
             yield from (word.text for word in names)
         case nodes.IfStatement(branches, other):
             for s in (*(s for b in branches for s in b.body), *other):
+                yield from _bound(s)
+        case nodes.EitherStatement(branches):
+            for s in (s for body in branches for s in body):
                 yield from _bound(s)
         case _:
             pass

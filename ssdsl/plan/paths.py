@@ -1,7 +1,7 @@
 """Module paths, and the patterns that select them."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ssdsl.lang.suggest import listed, nearest, suggest
 from ssdsl.model.graph import ROOT
@@ -30,6 +30,21 @@ def match_paths(paths: dict[str, frozenset[str]], pattern: str) -> tuple[frozens
     if "" in segments:
         return ()
     return tuple(frozenset().union(*(paths[p] for p in unit)) for unit in _beneath(paths, segments).values())
+
+
+def numbered_paths(paths: Iterable[str], pattern: str, which: Sequence[int]) -> str:
+    """A pattern of some of the modules that another one names by a `*` for their numbers: `h.{0-3}` of `h.*`; empty if
+    it has not one such segment."""
+    segments = _segments(pattern)
+    units = [*_beneath(paths, segments)]
+    if segments.count("*") != 1 or "**" in segments or any(number >= len(units) for number in which):
+        return ""
+    behind = len(segments) - segments.index("*")
+    found = [units[number].split(".")[-behind] for number in which]
+    if not all(number.isdecimal() for number in found):
+        return ""
+    words = found[0] if len(found) == 1 else "{" + ",".join(ranges(map(int, found))) + "}"
+    return ".".join(words if segment == "*" else segment for segment in segments)
 
 
 def _beneath(paths: Iterable[str], segments: list[str]) -> dict[str, list[str]]:

@@ -17,9 +17,21 @@ GATHERS = ("all_gather",)
 MUCH = 100  # times as many bytes: then the other plan sends hardly anything
 WORDS = {"compute": "computes", "exposed": "waits for communication", "optimizer": "updates weights"}
 # the functions whose calls in the plan's text contain a change, and the start of a note on the plan without it
-WRITTEN = {PlanChange.CUTS: (CUT,), PlanChange.ORDER: (SCHEDULE, MODULO)}
-OWN = {PlanChange.CUTS: "stages cut by arithmetic are", PlanChange.ORDER: "the plan's own order is"}
-WITHOUT = {PlanChange.CUTS: "in stages cut by arithmetic, ", PlanChange.ORDER: "in the plan's own order, "}
+WRITTEN: dict[PlanChange, tuple[str, ...]] = {
+    PlanChange.CHOICES: (),
+    PlanChange.CUTS: (CUT,),
+    PlanChange.ORDER: (SCHEDULE, MODULO),
+}
+OWN = {
+    PlanChange.CHOICES: "one branch for all layers is",
+    PlanChange.CUTS: "stages cut by arithmetic are",
+    PlanChange.ORDER: "the plan's own order is",
+}
+WITHOUT = {
+    PlanChange.CHOICES: "with one branch for all layers, ",
+    PlanChange.CUTS: "in stages cut by arithmetic, ",
+    PlanChange.ORDER: "in the plan's own order, ",
+}
 
 
 class SpentSeconds(Record):

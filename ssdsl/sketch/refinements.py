@@ -9,7 +9,7 @@ from statistics import fmean
 from ssdsl.record import replace
 from ssdsl.simulate.exposed import ExposedPart
 from ssdsl.simulate.report import DeviceReport, Report
-from ssdsl.sketch.answers import clocks, cuts, orders, widths
+from ssdsl.sketch.answers import choices, clocks, cuts, orders, widths
 from ssdsl.sketch.result import PlanChange, SearchResult, Tried
 from ssdsl.sketch.setting import Setting
 from ssdsl.sketch.simulations import LastAnswer, Simulations, open_values
@@ -33,6 +33,7 @@ class Refinements:
         self.kernels = simulations.kernels
         self.widths = widths.WidthFinder(self.model, self.cluster, self.state, self.kernels)
         self.clocks = LastAnswer(self._opened_clock)
+        self.choices = LastAnswer(self._opened_choices)
 
     def of(self, found: SearchResult) -> Iterator[Tried]:
         """Other numbers of devices for stages; then for the best plans other cuts, and orders for the better of both.
@@ -42,6 +43,13 @@ class Refinements:
             spread.append(tried)
             yield tried
         found = replace(found, tried=(*found.tried, *spread))
+        chosen = list[Tried]()
+        for tried in self._with_branches(found):
+            chosen.append(tried)
+            yield tried
+        found = replace(found, tried=(*found.tried, *chosen))
+        if not found.ranked:
+            return
         for best in (t for t in found.best_of_families() if t.cost[0] <= WORTH_REFINING * found.ranked[0].cost[0]):
             least = found.ranked[0].cost[0]
             cut = list[Tried]()
@@ -89,6 +97,14 @@ class Refinements:
                 if tried.setting.report is not None:
                     yield from self._changed(tried, PlanChange.CUTS, self._spread)
 
+    def _with_branches(self, found: SearchResult) -> Iterator[Tried]:
+        """For the best plan of each kind that leaves branches open, and the nearest to fit if none does: a branch for
+        each layer."""
+        least = found.ranked[0].cost[0] if found.ranked else 0.0
+        best = [t for t in found.best_of_families() if t.cost[0] <= WORTH_REFINING * least] or found.over[:1]
+        for tried in (t for t in best if choices.is_open(t.sketch)):
+            yield from self._changed(tried, PlanChange.CHOICES, self._choose)
+
     def _changed(self, best: Tried, change: PlanChange, sketched: Changed) -> Iterator[Tried]:
         """Changed plans, until one fits: the memory of each is known after its simulation, and the next is given
         less."""
@@ -108,6 +124,32 @@ class Refinements:
             over.append(tried)
 
     # -- changes -------------------------------------------------------------------------------------------------------
+
+    def _choose(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
+        """The plan with a branch for each layer; with as much less memory as each of `over` took too much."""
+        values = open_values(best)
+        found = self.choices.of(best.sketch, values)
+        less = dict[str, float]()
+        for device in (device for tried in over for device in tried.report.devices if device.capacity_bytes):
+            excess = device.peak_bytes - self.memory * (device.capacity_bytes or 0)
+            less[device.name] = less.get(device.name, 0.0) + max(0.0, excess)
+        branches = None if found is None else found.best(self.memory, less)
+        if found is None or branches is None:
+            return None
+        others = {choice.name: (values.get(choice.name, 0),) for choice in best.sketch.script.choices}
+        text = choices.with_branches(best.sketch.script, {**others, **branches}, self.model, found.said)
+        return best.sketch.answered(text, dict(best.opened))
+
+    def _opened_choices(self, sketch: Sketch, values: Values) -> choices.OpenChoices | None:
+        """The choices of a setting that have several turns, with what each branch changes; None without such."""
+        own = self.simulations.simulated(sketch, values)
+        program = self.simulations.candidate(sketch, values).lowered.program
+        turns = choices.turns_of(sketch, values, self.model, program)
+        if not turns:
+            return None
+        return choices.OpenChoices.of(
+            turns, values, own.report, lambda other: self.simulations.simulated(sketch, other).setting.report
+        )
 
     def _cut(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
         """The plan with other cuts; with less memory for each of `over`, which took too much."""

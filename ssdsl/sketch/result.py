@@ -14,6 +14,7 @@ from ssdsl.text.diagnostic import Diagnostic
 class PlanChange(StrEnum):
     """A change that a search makes to a plan beside its params."""
 
+    CHOICES = "a branch for each layer"
     CUTS = "other cuts"
     ORDER = "another order"
 

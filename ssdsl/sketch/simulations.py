@@ -65,7 +65,7 @@ class Simulations:
     def simulated(self, sketch: Sketch, values: Values) -> Tried:
         """A simulated setting, or a refused one. Its timeline is simulated again when it is asked for."""
         known = sketch.overrides(values)
-        words = {name: known[name] for name in sketch.script.params if name in known}
+        words = {name: known[name] for name in sketch.script.numbers if name in known}
         try:
             plan, report = self._step(sketch, values, words)
         except PlanError as error:
@@ -120,4 +120,5 @@ def setting_key(tried: Tried) -> Hashable:
 
 def open_values(tried: Tried) -> Values:
     """The values that are not in the sketch already."""
-    return {name: value for name, value in tried.opened.items() if name not in tried.sketch.set_by_user}
+    known = {*tried.sketch.script.numbers} - tried.sketch.set_by_user
+    return {name: value for name, value in tried.opened.items() if name in known}

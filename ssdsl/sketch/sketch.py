@@ -19,7 +19,7 @@ from ssdsl.sketch.used_files import open_in_used_files
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 
-LISTED, ASKED = "listed in the plan", "as you ask"  # two of the reasons that `OpenParam.why` gives
+LISTED, ASKED, BRANCHES = "listed in the plan", "as you ask", "the branches"  # reasons that `OpenParam.why` gives
 Values = dict[str, int]
 Meshes = tuple[tuple[str | int, ...], ...]  # the width of each axis of each mesh: a number or a param's name
 
@@ -89,9 +89,10 @@ class Sketch(Record):
 
     def answered(self, text: str, values: Mapping[str, int]) -> "Sketch":
         """The sketch with another text, which fits only these values of its params: they are no longer open."""
-        fixed = {**self.fixed, **values}
         source = Source(self.source.name, text)
-        return replace(self, source=source, script=parse(source), open=(), fixed=fixed, set_by_user=frozenset(fixed))
+        script = parse(source)
+        fixed = {name: value for name, value in {**self.fixed, **values}.items() if name in script.numbers}
+        return replace(self, source=source, script=script, open=(), fixed=fixed, set_by_user=frozenset(fixed))
 
     def _settings(self, left: Sequence[OpenParam], values: Values, devices: range) -> Iterator[Values]:
         least, is_exact = self._devices(values)
@@ -137,7 +138,7 @@ def sketch_of(
     is wrong with all params that the user does not set at their defaults.
     """
     script = parse(source)
-    asked = {name: numbers for name, numbers in (asked or {}).items() if name in script.params}
+    asked = {name: numbers for name, numbers in (asked or {}).items() if name in script.numbers}
     chosen = {name: numbers[0] for name, numbers in asked.items()}
     params(script, chosen)  # a wrong one is no fact, and would be taken for one that is not open
     context = context_without_errors(script, model, chosen, folder)
@@ -157,6 +158,10 @@ def sketch_of(
             tried = tuple(dict.fromkeys((value, *tried)))
             if len(tried) > 1 or varies or value != facts.params[name]:
                 free[name] = OpenParam(name, value, tried, why, varies)
+    for choice in (choice for choice in script.choices if choice.name in facts.choices):
+        tried = tuple(asked.get(choice.name, range(len(choice.branches))))
+        if len(tried) > 1:
+            free[choice.name] = OpenParam(choice.name, tried[0], tried, ASKED if choice.name in asked else BRANCHES)
     fixed = {**facts.params, **chosen}
     fixed = {name: value for name, value in fixed.items() if name not in free}
     set_by_user = frozenset(chosen.keys() - free.keys())
@@ -167,7 +172,7 @@ def sketch_of(
 
 def unknown_params(asked: Mapping[str, Sequence[int]], sketches: Sequence[Sketch]) -> list[Diagnostic]:
     """The mistakes of params that the user sets and no plan has. It is enough that one of several plans has a param."""
-    known = tuple(sorted({name for sketch in sketches for name in sketch.script.params}))
+    known = tuple(sorted({name for sketch in sketches for name in sketch.script.numbers}))
     return [UnknownParam(None, name, numbers[0], known) for name, numbers in asked.items() if name not in known]
 
 

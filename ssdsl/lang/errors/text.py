@@ -49,6 +49,23 @@ class UnknownStatement(Diagnostic):
         return found or "a statement begins with " + either(STATEMENTS)
 
 
+class OneBranch(Diagnostic):
+    """`either:` has a block for each of at least two branches; every one after the first begins with `or:`. A search
+    chooses one, and without a search the first is what the plan says."""
+
+    code = "E0127"
+    title = "`either:` has one branch"
+    help = "add a line `or:` with another block, or leave `either:` out"
+
+
+class LoneOr(Diagnostic):
+    """`or:` begins a further branch of a choice: it stands below the block of `either:`, as far to the right."""
+
+    code = "E0128"
+    title = "`or:` stands without `either:`"
+    help = "put `either:` and a block in front of it, as far to the right"
+
+
 class OtherWord(Diagnostic):
     """A statement has certain words between its parts: `keep model.weights through m in backward`."""
 

@@ -39,6 +39,8 @@ def _statement(s: nodes.Statement, indent: int) -> Iterator[Line]:
             yield from _block(body, indent + 1)
         case nodes.IfStatement(branches, other):
             yield from _if(s, branches, other, indent)
+        case nodes.EitherStatement(branches):
+            yield from _either(s, branches, indent)
         case nodes.DefStatement(name, formals, body):
             yield Line(indent, f"def {name.text}({_words(formals)}):", _head(s.span, body))
             yield from _block(body, indent + 1)
@@ -59,8 +61,15 @@ def _if(
         yield Line(indent, f"{'elif' if i else 'if'} {spell(branch.test)}:", _head(start, branch.body))
         yield from _block(branch.body, indent + 1)
     if other:
-        yield Line(indent, "else:", _else_span(branches[-1].body[-1].span, other))
+        yield Line(indent, "else:", _between(branches[-1].body[-1].span, other, "else"))
         yield from _block(other, indent + 1)
+
+
+def _either(s: nodes.EitherStatement, branches: tuple[tuple[nodes.Statement, ...], ...], indent: int) -> Iterator[Line]:
+    for number, body in enumerate(branches):
+        head = _head(s.span, body) if not number else _between(branches[number - 1][-1].span, body, "or")
+        yield Line(indent, f"{'or' if number else s.keyword}:", head)
+        yield from _block(body, indent + 1)
 
 
 def _head(span: Span, body: tuple[nodes.Node, ...]) -> Span:
@@ -69,11 +78,11 @@ def _head(span: Span, body: tuple[nodes.Node, ...]) -> Span:
     return Span(span.source, span.start, span.start + len(text.rstrip()))
 
 
-def _else_span(last: Span, body: tuple[nodes.Statement, ...]) -> Span:
-    """The span of `else:`, which is no node: it lies between the end of the block before it and its own block."""
+def _between(last: Span, body: tuple[nodes.Statement, ...], word: str) -> Span:
+    """The span of `else:` or `or:`, which is no node: it lies between the end of the block before it and its own."""
     text = last.source.text[last.end : body[0].span.start]
     plain = re.sub(r"#[^\n]*", lambda m: " " * len(m[0]), text)
-    start = last.end + max(plain.find("else"), 0)
+    start = last.end + max(plain.find(word), 0)
     return Span(last.source, start, last.end + len(plain.rstrip()))
 
 

@@ -7,6 +7,7 @@ from lark import Token
 
 from ssdsl.lang.errors.text import (
     FOREIGN,
+    LoneOr,
     MissingBlock,
     MissingLet,
     ReservedWord,
@@ -72,6 +73,8 @@ def explain_token(layout: Indentation, token: Token, accepted: set[str]) -> Diag
     if accepted == {"_INDENT"} or (accepted == {"_NL"} and _last(layout, token).type == "COLON"):
         return MissingBlock(place)
     line = _line(layout, token)
+    if token.type == "OR" and len(line) == 1:
+        return LoneOr(place)
     if (found := _first_word(layout, line)) is not None:
         return found
     if token.value in KEYWORDS and "NAME" in accepted and not accepted & {"IF", "FOR"}:

@@ -3,6 +3,7 @@
 The bodies of `for`, `if` and `def` are executed like the plan itself.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -21,7 +22,7 @@ from ssdsl.plan.statements.precision import precision
 from ssdsl.plan.statements.recompute_prefetch import prefetch, recompute
 from ssdsl.plan.statements.split import split
 from ssdsl.plan.statements.use import use
-from ssdsl.plan.values import PlanFunction, Value
+from ssdsl.plan.values import PlanFunction, Selection, Value
 from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
 
@@ -69,6 +70,8 @@ def _statement(ctx: Context, s: nodes.Statement) -> Returned | None:
             return _loop(ctx, bindings, body)
         case nodes.IfStatement():
             return _branch(ctx, s)
+        case nodes.EitherStatement():
+            return _either(ctx, s)
         case nodes.ReturnStatement(value):
             return Returned(evaluate(ctx, value))
         case nodes.Do(call):
@@ -142,13 +145,46 @@ def _loop(ctx: Context, bindings: tuple[nodes.Binding, ...], body: tuple[nodes.S
 
 def _branch(ctx: Context, s: nodes.IfStatement) -> Returned | None:
     """Executes the first block whose test holds. A block opens no scope of its own, and declares no parameters."""
-    for statement in (*(x for b in s.branches for x in b.body), *s.other):
-        if isinstance(statement, nodes.ParamStatement):
-            raise PlanError(MisplacedParam(statement.span))
+    _check_no_param((*(b.body for b in s.branches), s.other))
     for b in s.branches:
         if truth(ctx, b.test):
             return execute(ctx, b.body)
     return execute(ctx, s.other)
+
+
+def _check_no_param(blocks: Iterable[tuple[nodes.Statement, ...]]) -> None:
+    for statement in (statement for body in blocks for statement in body):
+        if isinstance(statement, nodes.ParamStatement):
+            raise PlanError(MisplacedParam(statement.span))
+
+
+def _either(ctx: Context, s: nodes.EitherStatement) -> Returned | None:
+    """Executes the branch that a search has chosen for this turn, or for all turns, else the first. In a file that
+    another one uses, it is always the first."""
+    _check_no_param(s.branches)
+    if ctx.stack.files:
+        return execute(ctx, s.branches[0])
+    before = ctx.facts.choices.get(s.name, ())
+    around = (value.operators for value in ctx.scope.values.values() if isinstance(value, Selection))
+    ctx.facts.choices[s.name] = (*before, next(around, frozenset()))
+    number = ctx.overrides.get(f"{s.name}@{len(before)}", ctx.overrides.get(s.name, 0))
+    if not 0 <= number < len(s.branches):
+        raise PlanError(NoSuchBranch(s.span, number, len(s.branches)))
+    return execute(ctx, s.branches[number])
+
+
+class NoSuchBranch(Traced):
+    """`--set either:7=1` chooses a branch of the `either` in line 7: 0 is the first."""
+
+    code = "E0245"
+    title = "`either` has no branch {number}"
+    help = "choose a number from 0 to {last}"
+    number: int
+    count: int
+
+    @property
+    def last(self) -> int:
+        return self.count - 1
 
 
 class MisplacedReturn(Traced):

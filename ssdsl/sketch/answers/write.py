@@ -10,6 +10,7 @@ from ssdsl.lang.format import format_script
 from ssdsl.lang.parse import parse
 from ssdsl.lang.save import reason_of, save_text
 from ssdsl.plan.declarations import params
+from ssdsl.sketch.answers.choices import with_branches
 from ssdsl.sketch.sketch import Sketch
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
@@ -22,9 +23,11 @@ def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str])
 
     A number that is not in the param's list, as the user asked for it, is added.
     """
-    text = sketch.source.text
-    domains = {p.name: p.domain for p in params(sketch.script, values)}
-    for s in reversed(list(nodes.walk(sketch.script))):
+    branches = {choice.name: (values[choice.name],) for choice in sketch.script.choices if choice.name in values}
+    text = with_branches(sketch.script, branches)
+    script = parse(Source(sketch.source.name, text))
+    domains = {p.name: p.domain for p in params(script, values)}
+    for s in reversed(list(nodes.walk(script))):
         match s:
             case nodes.ParamStatement():
                 text = _with_default(text, s, values, notes, domains[s.name.text])
