@@ -20,6 +20,7 @@ from ssdsl.show.tables.sweep_html import sweep_html
 from ssdsl.show.view import table
 from ssdsl.simulate.profile.read_costs import read_costs
 from ssdsl.sketch.answers.write import save_plan, written
+from ssdsl.sketch.by import By
 from ssdsl.sketch.reasons import notes
 from ssdsl.sketch.result import SearchResult, Tried
 from ssdsl.sketch.search import TRIES, search_of
@@ -106,6 +107,7 @@ def search(
     params: Mapping[str, int | Sequence[int]] | None = None,
     devices: int | Sequence[int] | None = None,
     memory: float = 1.0,
+    by: str = "devices",
     tries: int = TRIES,
     seconds: float = float("inf"),
     top: int = 5,
@@ -119,7 +121,8 @@ def search(
     run, as `--kernels` does. `baseline` is the plan that others are compared with, by default the first. `params` sets
     params: to a number, or to several that are tried. `devices` is how many devices a plan takes, by default all of the
     cluster; of several numbers, the smallest and the largest bound a range, and the search looks for the best use of
-    each device. `memory` is the share of each device's memory that a plan may need. The search simulates at most
+    each device. `memory` is the share of each device's memory that a plan may need. Plans are ranked `by` their use of
+    "devices", or by the "cost" of a step. The search simulates at most
     `tries` settings, and takes `seconds` or a little more. With `orders` it also tries other cuts and orders of
     pipelines.
 
@@ -140,7 +143,10 @@ def search(
     named = [plans] if isinstance(plans, str | os.PathLike) else list(plans or ())
     asked = {name: _numbers(name, given) for name, given in (params or {}).items()}
     times = read_costs(Path(costs)) if costs is not None else None
-    work = search_of(graph, on, read_texts(named, baseline), wanted, asked, memory=memory, costs=times, kernels=how)
+    if by not in [*By]:
+        raise ValueError(f"plans are ranked by {' or '.join(map(repr, map(str, By)))}, not by {by!r}")
+    texts = read_texts(named, baseline)
+    work = search_of(graph, on, texts, wanted, asked, memory=memory, costs=times, kernels=how, by=By(by))
     *_, found = work.results(tries, seconds, orders, top)
     return SearchReport(work.proved(found, top), graph, on, top)
 

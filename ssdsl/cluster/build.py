@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from ssdsl.cluster.cluster import Cluster, Level, NodeGroup, StepError
+from ssdsl.cluster.cluster import Cluster, Level, NodeGroup, Price, StepError
 from ssdsl.cluster.device import CONTENTION, Device, Host, Overlap
 from ssdsl.cluster.errors import BadLevels, MissingKey, UnknownDevice
 from ssdsl.cluster.link import Link
@@ -24,11 +24,12 @@ def build(name: str, found: dict[str, Any], places: Places) -> Cluster:
     wrong = [*_unknown_devices(found, devices, places), *_unsized(found, places)]
     if wrong:
         raise PlanError(*wrong)
-    groups = tuple(_group(table, devices) for table in found["nodes"])
+    groups = tuple(_group(table, devices, found.get("price", {})) for table in found["nodes"])
     levels = _levels(found.get("levels", []), sum(group.size for group in groups))
     stack = found.get("shares_cores", False), Overlap(**found.get("overlap", {}))
     error = StepError(**found["error"]) if "error" in found else None
-    cluster = Cluster(name, found["about"], groups, levels, *stack, error, found.get("routes", True))
+    price = _price(found["price"]) if "price" in found else None
+    cluster = Cluster(name, found["about"], groups, levels, *stack, error, found.get("routes", True), price)
     if wrong := list(_misfits(cluster, found, places)):
         raise PlanError(*wrong)
     return cluster
@@ -50,10 +51,15 @@ def _device(table: dict[str, Any]) -> Device:
     )
 
 
-def _group(table: dict[str, Any], devices: dict[str, Device]) -> NodeGroup:
+def _group(table: dict[str, Any], devices: dict[str, Device], price: dict[str, Any]) -> NodeGroup:
     levels = _levels(table["levels"], table["count"] * table["devices"], first=table["devices"])
     host = _host(table["host"]) if "host" in table else None
-    return NodeGroup(devices[table["device"]], levels, table.get("site", ""), host)
+    hour = table.get("device_hour", price.get("device_hour", 0.0))
+    return NodeGroup(devices[table["device"]], levels, table.get("site", ""), host, float(hour))
+
+
+def _price(table: dict[str, Any]) -> Price:
+    return Price(table.get("currency", "USD"), float(table.get("gb_between_sites", 0.0)), table["source"])
 
 
 def _host(table: dict[str, Any]) -> Host:

@@ -33,12 +33,14 @@ class Level(Record):
 
 
 class NodeGroup(Record):
-    """Equal nodes. `levels` go from the node to the whole group; each size divides the next."""
+    """Equal nodes. `levels` go from the node to the whole group; each size divides the next. An hour of one of its
+    devices costs `device_hour`, on a cluster with a price."""
 
     device: Device
     levels: tuple[Level, ...]
     site: str = ""
     host: Host | None = None
+    device_hour: float = 0.0
 
     @property
     def per_node(self) -> int:
@@ -82,6 +84,14 @@ class _Unit(NamedTuple):
     shared: float
 
 
+class Price(Record):
+    """The `currency` of what devices cost, and what a gigabyte costs that goes between sites."""
+
+    currency: str
+    gb_between_sites: float
+    source: str
+
+
 class StepError(Record):
     """The known error of simulated steps on such devices, as a share of the step, and the source of that figure."""
 
@@ -96,7 +106,8 @@ class Cluster:
     With `shares_cores` the devices are cores of one machine, and ranks are processes on them: any number of ranks runs,
     and more ranks than cores share them. With `routes`, values go to other devices in layouts for which slow links
     carry each element once, and copies of weights share a reduction; else values go as they lie, and each copy reduces
-    all. `overlap` says what runs at the same time, `error` how wrong simulated steps are, if that is known.
+    all. `overlap` says what runs at the same time, `error` how wrong simulated steps are and `price` what devices cost,
+    if that is known.
 
     Clusters compare and hash by value; `link` and `ring` cache the levels that ranks span.
     """
@@ -109,6 +120,7 @@ class Cluster:
     overlap: Overlap = field(default_factory=Overlap)
     error: StepError | None = None
     routes: bool = True
+    price: Price | None = None
     _spans: dict[Ranks, tuple[_Span, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
     _units_of: dict[int, tuple[_Unit, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
@@ -116,6 +128,29 @@ class Cluster:
     def size(self) -> int:
         """The number of devices."""
         return sum(group.size for group in self.groups)
+
+    def second_price(self, devices: int) -> float:
+        """What the first so many devices cost in a second; 0 without a price."""
+        if self.price is None:
+            return 0.0
+        total, left = 0.0, devices
+        for group in self.groups:
+            total, left = total + min(left, group.size) * group.device_hour, max(0, left - group.size)
+        return total / 3600
+
+    def sent_price(self, kind: str, level: str, size_bytes: float, ranks: int) -> float:
+        """What it costs that each of so many ranks takes part in a message or collective over a level, per rank: what
+        goes between sites has a price. A ring over them goes from each site to the next one once."""
+        if self.price is None or level not in {outer.name for outer in self.levels}:
+            return 0.0
+        sites = len({group.site for group in self.groups})
+        rounds = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+        between = size_bytes if sites > 1 else 0.0
+        if kind in rounds:
+            between *= rounds[kind] * (ranks - 1) / ranks * sites / ranks
+        elif kind == "all_to_all":
+            between *= 1 - 1 / sites
+        return between / 1e9 * self.price.gb_between_sites
 
     def alike(self, rank: int) -> int:
         """The least rank whose links are those of this one: for each n, ranks `alike + n` and `rank + n` have the same

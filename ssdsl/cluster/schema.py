@@ -100,6 +100,7 @@ NODES = TableSchema(
         "count": Key(COUNT, "4"),
         "devices": Key(COUNT, "8"),
         "site": Key(TEXT, '"Paris"', required=False),
+        "device_hour": Key(RATE, "3.06", required=False),
         "host": Key(HOST, "a table [nodes.host] with memory_gib and bandwidth_gb_s", required=False),
         "levels": Key(
             TableSchema(LINK), "a table [[nodes.levels]] with name, bandwidth_gb_s and latency_us", many=True
@@ -114,6 +115,14 @@ ERROR = TableSchema(
         "source": Key(TEXT, '"Narayanan et al. 2021, table 1", by `python -m bench foresight`'),
     }
 )
+PRICE = TableSchema(
+    {
+        "device_hour": Key(RATE, "5.12"),
+        "gb_between_sites": Key(TIME, "0.02", required=False),
+        "currency": Key(TEXT, '"USD"', required=False),
+        "source": Key(TEXT, '"the price list of your cloud, 2024"'),
+    }
+)
 FILE = TableSchema(
     {
         "about": Key(TEXT, '"two nodes of 8 A100"'),
@@ -122,6 +131,7 @@ FILE = TableSchema(
         "routes": Key(FLAG, "false", required=False),
         "overlap": Key(OVERLAP, "{ sends = false }", required=False),
         "error": Key(ERROR, '{ step = 0.08, source = "..." }', required=False),
+        "price": Key(PRICE, '{ device_hour = 5.12, source = "..." }', required=False),
         "devices": Key(DEVICE, "a table [devices.a100] with name, peak_tflops and memory_gib", named=True),
         "nodes": Key(NODES, "a table [[nodes]] with device, count and devices", many=True),
         "levels": Key(TableSchema(LINK), "[[levels]]", required=False, many=True),

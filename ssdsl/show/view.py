@@ -224,6 +224,15 @@ def size(value: float) -> str:
     return f"{_three(value)} TB"
 
 
+def money(value: float, currency: str) -> str:
+    """An amount of money.
+
+    >>> money(0.01234, "USD"), money(12.3, "EUR")
+    ('0.0123 USD', '12.3 EUR')
+    """
+    return f"{value:,.3g} {currency}" if value < 1000 else f"{value:,.0f} {currency}"
+
+
 def seconds(value: float) -> str:
     """A duration with three digits, or in whole seconds: 2.5 s, 1,110 s. What is less than a nanosecond is rounding."""
     return f"{_three(value)} s" if value >= 0.9995 else f"{_three(round(value * 1e3, 6))} ms"

@@ -74,7 +74,7 @@ class Report:
     of a step once, without recomputed or repeated work (`model/products.py`); `mfu` is the time that they take at the
     devices' peak, as a share of the step. `size` is the number of devices that the plan takes, those that run nothing
     among them.
-    `kernels` says how operators run.
+    `kernels` says how operators run, `price` what a step costs where that is known, in a `currency`.
     """
 
     title: str
@@ -89,6 +89,8 @@ class Report:
     size: int
     kernels: Kernels
     draw: Callable[[], Timeline] = field(compare=False, repr=False)
+    price: float | None = None
+    currency: str = ""
 
     @property
     def flops_per_s(self) -> float | None:

@@ -1,7 +1,7 @@
 """Simulates one step of a program on a cluster, and reports its time, memory and traffic."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.analyse.state import MIXED, StatePrecision
@@ -17,7 +17,7 @@ from ssdsl.simulate.errors import NoHost
 from ssdsl.simulate.exposed import Exposure, exposures
 from ssdsl.simulate.memory.activations import Activations
 from ssdsl.simulate.memory.memory import memories
-from ssdsl.simulate.price.costs import Costs
+from ssdsl.simulate.price.costs import CommCost, Costs
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.roofline import Roofline
 from ssdsl.simulate.report import DeviceReport, Report, Traffic
@@ -128,7 +128,17 @@ def report(step: SimulatedStep, program: Program, source: Source) -> Report:
         program.plan.devices,
         program.kernels,
         lambda: replace(draw(program, source, cluster, trace, ends, exposed, step.memory), bubble=bubble),
+        _price(program, trace, cluster, step_s),
+        cluster.price.currency if cluster.price is not None else "",
     )
+
+
+def _price(program: Program, trace: Trace, cluster: Cluster, step_s: float) -> float | None:
+    """What a step costs: the time of all devices of the plan, and what goes between sites."""
+    if cluster.price is None:
+        return None
+    sent = sum(cluster.sent_price(c.kind, c.level, c.size_bytes, c.ranks) * times for c, times in _sent(program, trace))
+    return cluster.second_price(program.plan.devices) * step_s + sent
 
 
 def capacity_bytes(program: Program, role: Role, cluster: Cluster) -> int:
@@ -201,17 +211,22 @@ def _mfu(program: Program, cluster: Cluster, flops: Mapping[str, float], step: f
     return sum(count * worth[dtype] for dtype, count in flops.items()) / (step * peak)
 
 
-def _traffic(program: Program, trace: Trace, cluster: Cluster) -> list[Traffic]:
-    """Bytes and calls by level, the innermost first, and kind, summed over all devices."""
-    found: dict[tuple[str, str], tuple[int, int]] = {}
+def _sent(program: Program, trace: Trace) -> Iterator[tuple[CommCost, int]]:
+    """Yields what tasks send, each with the number of devices that do so in a step."""
     devices = [role.submesh.size for role in program.roles]
     ran = [x for x in trace.intervals if x.part is not ActionPart.SENT]
     times = Counter((x.cost, x.role, isinstance(x.action, Start)) for x in ran)  # few: a function's tasks cost the same
     for (cost, role, is_message), count in times.items():
         for sent in cost.sent:
-            here = count * (min(devices[role], sent.ranks) if is_message else devices[role])
-            calls, size = found.get((sent.level, sent.kind), (0, 0))
-            found[sent.level, sent.kind] = calls + sent.calls * here, size + sent.size_bytes * here
+            yield sent, count * (min(devices[role], sent.ranks) if is_message else devices[role])
+
+
+def _traffic(program: Program, trace: Trace, cluster: Cluster) -> list[Traffic]:
+    """Bytes and calls by level, the innermost first, and kind, summed over all devices."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for sent, here in _sent(program, trace):
+        calls, size = found.get((sent.level, sent.kind), (0, 0))
+        found[sent.level, sent.kind] = calls + sent.calls * here, size + sent.size_bytes * here
     sizes = {level.name: level.size for group in cluster.groups for level in (*group.levels, *cluster.levels)}
     # times from a file have no level
     ordered = sorted(found.items(), key=lambda item: (sizes.get(item[0][0], 0), item[0]))

@@ -17,6 +17,15 @@ class TooManySettings(Diagnostic):
     param: str
 
 
+class NoPrice(Diagnostic):
+    """`--by cost` ranks plans by what a step costs, and the file of the cluster says nothing of that."""
+
+    code = "E0618"
+    title = "the file of `{cluster}` has no prices"
+    help = "add a table [price] with device_hour, what a device costs in an hour, and the source of that figure"
+    cluster: str
+
+
 class OpenInUsedFile(Diagnostic):
     """A search changes only the plan's own text. In a file that the plan uses, a `param` keeps its default whatever its
     `in` lists, and `cut(model, S)` is balanced.

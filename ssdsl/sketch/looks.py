@@ -16,6 +16,7 @@ from ssdsl.record import Record, replace
 from ssdsl.sketch.answers import clocks
 from ssdsl.sketch.bounds.bounds import Bounds, HeldBytes, Least
 from ssdsl.sketch.bounds.task_bounds import has_orders, least_of
+from ssdsl.sketch.by import By
 from ssdsl.sketch.family import family
 from ssdsl.sketch.sketch import Sketch, Values
 from ssdsl.solve.grid import Point, Worth
@@ -56,6 +57,7 @@ class Looks:
     memory: float
     is_measured: bool
     kernels: Kernels
+    by: By = By.DEVICES
     bounds: ByIdentity[Graph, Bounds] = field(default_factory=ByIdentity)  # of plans that name parts, others
     without_order: list[bool] = field(init=False)  # of each sketch, whether it has no order
 
@@ -105,6 +107,7 @@ class Looks:
         most_bytes = self.memory * fullest.capacity_bytes
         unit = max(fullest.turn_bytes / most_bytes, LEAST_UNIT)
         share, effort = fullest.size_bytes / most_bytes, least.tasks / EFFORT
-        worth = Worth(least.step_s * plan.devices, share, effort, unit)
+        each_s = plan.devices if self.by is By.DEVICES else self.cluster.second_price(plan.devices)
+        worth = Worth(least.step_s * each_s, share, effort, unit)
         over = max((held.size_bytes - self.memory * held.capacity_bytes for held in least.memory), default=0.0)
         return Look(worth, over_bytes=max(0, int(over)))

@@ -126,7 +126,7 @@ def notes(found: SearchResult, best: Tried) -> dict[str, str]:
     for number, change in enumerate(best.changes):
         plain, changed = (_with(found, best, best.changes[:end]) for end in (number, number + 1))
         if plain is not None and changed is not None:
-            slower, why = plain.setting.device_s / changed.setting.device_s - 1, reason(plain.report, changed.report)
+            slower, why = plain.setting.value / changed.setting.value - 1, reason(plain.report, changed.report)
             note = f"{OWN[change]} {slower:.1%} slower{', ' if why else ''}{why}"
             said |= dict.fromkeys(WRITTEN[change], note)
     return said
@@ -153,7 +153,7 @@ def _note(found: SearchResult, best: Tried, name: str) -> str:
         than = best if alike is None or other.cost < alike.cost else alike
         without = next((WITHOUT[change] for change in best.changes if change not in than.changes), "")
         why = reason(other.report, than.report)
-        slower = other.setting.device_s / than.setting.device_s - 1
+        slower = other.setting.value / than.setting.value - 1
         also = ", ".join(f"{n} = {v}" for n, v in other.opened.items() if n != name and v != best.opened[n])
         number = f"{name} = {other.opened[name]}{f' ({also})' if also else ''}"
         if slower < SAME:

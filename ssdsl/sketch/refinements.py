@@ -98,11 +98,12 @@ class Refinements:
                     yield from self._changed(tried, PlanChange.CUTS, self._spread)
 
     def _with_branches(self, found: SearchResult) -> Iterator[Tried]:
-        """For the best plan of each kind that leaves branches open, and the nearest to fit if none does: a branch for
-        each layer."""
-        least = found.ranked[0].cost[0] if found.ranked else 0.0
-        best = [t for t in found.best_of_families() if t.cost[0] <= WORTH_REFINING * least] or found.over[:1]
-        for tried in (t for t in best if choices.is_open(t.sketch)):
+        """A branch for each layer, for the best plan of each kind that leaves branches open, and for the nearest to fit
+        of those that would be faster."""
+        least = found.ranked[0].cost[0] if found.ranked else math.inf
+        best = [t for t in found.best_of_families() if t.cost[0] <= WORTH_REFINING * least]
+        faster = [t for t in found.over if t.cost[0] < least][:FEW]
+        for tried in (t for t in (*best, *faster) if choices.is_open(t.sketch)):
             yield from self._changed(tried, PlanChange.CHOICES, self._choose)
 
     def _changed(self, best: Tried, change: PlanChange, sketched: Changed) -> Iterator[Tried]:

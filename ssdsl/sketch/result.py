@@ -57,8 +57,8 @@ class Tried(Record):
 
     @property
     def cost(self) -> tuple[float, float]:
-        """Device-seconds of a step, and its seconds: the better of two that fit has the lower one."""
-        return self.setting.device_s, self.report.step_s
+        """What settings are ranked by, and the seconds of a step: the better of two that fit has the lower one."""
+        return self.setting.value, self.report.step_s
 
 
 class SearchResult(Record):

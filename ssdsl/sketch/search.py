@@ -16,8 +16,9 @@ from ssdsl.plan.model_index import index_model
 from ssdsl.record import replace
 from ssdsl.simulate.profile.read_costs import CostsFile
 from ssdsl.sketch.bounds.ahead import Ahead
+from ssdsl.sketch.by import By
 from ssdsl.sketch.deadline import Deadline, TimeIsUp
-from ssdsl.sketch.errors import TooManySettings
+from ssdsl.sketch.errors import NoPrice, TooManySettings
 from ssdsl.sketch.looks import Look, Looks
 from ssdsl.sketch.refinements import Refinements
 from ssdsl.sketch.result import PlanChange, SearchResult, Tried
@@ -42,15 +43,18 @@ def search_of(
     memory: float = 1.0,
     costs: CostsFile | None = None,
     kernels: Kernels = Kernels.EAGER,
+    by: By = By.DEVICES,
 ) -> "Search":
     """The search over these texts. `asked` are numbers that the user sets for params, `costs` measured times of
-    operators. Raises PlanError if a param is set that no plan has."""
+    operators. Raises PlanError if a param is set that no plan has, or if a search by cost has no price."""
+    if by is By.COST and cluster.price is None:
+        raise PlanError(NoPrice(None, cluster.name))
     model = index_model(graph)
     sketches = {path: sketch_of(source, path.parent, model, devices, asked) for path, source in texts.all.items()}
     if wrong := unknown_params(asked, list(sketches.values())):
         raise PlanError(*wrong)
     searched = [sketches[path] for path in texts.searched]
-    return Search(graph, cluster, searched, sketches[texts.baseline[0]], devices, state, memory, costs, kernels)
+    return Search(graph, cluster, searched, sketches[texts.baseline[0]], devices, state, memory, costs, kernels, by)
 
 
 @dataclass
@@ -71,6 +75,7 @@ class Search:
     memory: float = 1.0  # the share of each device's memory that a plan may need
     costs: CostsFile | None = None
     kernels: Kernels = Kernels.EAGER
+    by: By = By.DEVICES
     _simulations: Simulations = field(init=False)
     _refinements: Refinements = field(init=False)
     _looks: Looks = field(init=False)
@@ -85,9 +90,11 @@ class Search:
     _shown: int = 0  # so many of the best are proved at last
 
     def __post_init__(self) -> None:
-        self._simulations = Simulations(self.graph, self.cluster, self.state, self.memory, self.costs, self.kernels)
+        self._simulations = Simulations(
+            self.graph, self.cluster, self.state, self.memory, self.costs, self.kernels, self.by
+        )
         self._refinements = Refinements(self._simulations)
-        about = self.sketches, self.devices, self.state, self.memory, self.costs is not None, self.kernels
+        about = self.sketches, self.devices, self.state, self.memory, self.costs is not None, self.kernels, self.by
         self._looks = Looks(self._simulations.workspace.model, self.cluster, *about)
 
     def results(
@@ -220,7 +227,7 @@ class Search:
             return None
         found_order = PlanChange.ORDER in tried.changes  # it takes the memory that there is, or more if none fits
         share = (tried.setting.filled or 0.0) / self.memory
-        return None if tried.unproved else Worth(tried.setting.device_s, share, takes_what_is_there=found_order)
+        return None if tried.unproved else Worth(tried.setting.value, share, takes_what_is_there=found_order)
 
     def _simulated(self, point: Point) -> Tried:
         """A simulated point, proved if it beats all before it."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from ssdsl.record import Record
 from ssdsl.simulate.report import Report
+from ssdsl.sketch.by import By
 from ssdsl.text.diagnostic import Diagnostic
 
 
@@ -13,6 +14,7 @@ class Setting(Record):
     params: Mapping[str, int]
     report: Report | None = None
     refused: Diagnostic | None = None
+    by: By = By.DEVICES
 
     @property
     def over(self) -> int:
@@ -44,6 +46,16 @@ class Setting(Record):
     def device_s(self) -> float:
         """Device-seconds of a step. All settings compute the same step, so the lowest is the best use of devices."""
         return self.report.step_s * self.devices if self.report else 0.0
+
+    @property
+    def price(self) -> float | None:
+        """What a step costs; None if that is not known."""
+        return self.report.price if self.report else None
+
+    @property
+    def value(self) -> float:
+        """What settings are ranked by: the lowest is the best."""
+        return self.price or 0.0 if self.by is By.COST else self.device_s
 
     @property
     def words(self) -> str:

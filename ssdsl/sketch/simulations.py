@@ -14,6 +14,7 @@ from ssdsl.record import replace
 from ssdsl.simulate.profile.read_costs import CostsFile, costs_for, recording
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.timeline import Timeline
+from ssdsl.sketch.by import By
 from ssdsl.sketch.family import family
 from ssdsl.sketch.result import Tried
 from ssdsl.sketch.setting import Setting
@@ -52,6 +53,7 @@ class Simulations:
     memory: float = 1.0
     costs: CostsFile | None = None
     kernels: Kernels = Kernels.EAGER
+    by: By = By.DEVICES
     workspace: Workspace = field(init=False)
     believed: set[Hashable] = field(default_factory=set)
     _candidates: LastAnswer[Candidate] = field(init=False)
@@ -69,13 +71,13 @@ class Simulations:
         try:
             plan, report = self._step(sketch, values, words)
         except PlanError as error:
-            return Tried(sketch, values, Setting(words, refused=error.diagnostics[0]))
+            return Tried(sketch, values, Setting(words, refused=error.diagnostics[0], by=self.by))
 
         def timeline() -> Timeline:
             return self._step(sketch, values, words)[1].timeline
 
         over = [d.peak_bytes - int(self.memory * d.capacity_bytes) for d in report.devices if d.capacity_bytes]
-        setting = Setting(words, replace(report, draw=timeline))
+        setting = Setting(words, replace(report, draw=timeline), by=self.by)
         return Tried(sketch, values, setting, family(plan), max(0, *over, 0))
 
     def proved(self, tried: Tried) -> Tried:

@@ -160,6 +160,7 @@ VALUES = {
     "--baseline": "--baseline data_parallel",
     "--devices": "--devices 8",
     "--memory": "--memory 0.000001",
+    "--by": "--by cost --cluster a100x8",
     "--top": "--top 1",
     "--tries": "--tries 1",
     "--seconds": "--seconds 0.001",

@@ -214,3 +214,15 @@ def test_the_file_of_the_page(tmp_path) -> None:
         "nvlink",
         "line",
     ]
+
+
+def test_a_price_is_that_of_the_devices_of_each_group_and_of_what_goes_between_sites() -> None:
+    cluster = load_cluster("two_sites")
+    assert [group.device_hour for group in cluster.groups] == [5.12, 3.06]
+    assert cluster.second_price(40) == pytest.approx((32 * 5.12 + 8 * 3.06) / 3600)
+    assert cluster.sent_price("send", "wide area", 5e9, 2) == pytest.approx(5 * 0.02)
+    assert cluster.sent_price("send", "site", 5e9, 2) == 0
+    ring = 64 * cluster.sent_price("all_reduce", "wide area", 5e9, 64)  # it crosses the line there and back
+    assert ring == pytest.approx(2 * 2 * 63 / 64 * 5 * 0.02)
+    assert load_cluster("a100x64").sent_price("send", "cluster", 5e9, 2) == 0
+    assert load_cluster("laptop").second_price(4) == 0

@@ -12,6 +12,7 @@ from ssdsl.lower.tasks.start_across_tasks import start_across_tasks
 from ssdsl.model.load import load
 from ssdsl.run.in_process.run_in_process import Finished, program_of, run_in_process
 from ssdsl.runtime.options import Training
+from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 from tests.captured import captured
 from tests.lower.test_start_conversions import _tensors
@@ -103,3 +104,19 @@ def test_rows_are_in_flight_both_ways() -> None:
 def test_nothing_is_in_flight_without_another_task() -> None:
     whole = HALVES.replace("half = 2", "half = 1")
     assert in_flight(compiled(whole, GPT)) == []
+
+
+def test_a_task_of_one_conversion_is_left_with_it() -> None:
+    """What a stage that selects the loss leaves of a function that only gathers is that gather: a cycle is told, and
+    the pass does not fail."""
+    text = """\
+mesh gpus(dp = 2, pp = 3)
+let inner = model["h.0"]
+split model by vocab into dp parts [[0], [1, 2, 3]]
+assign model - inner - model["lm_head"] to gpus[pp = 0]
+assign inner to gpus[pp = 1]
+assign model["lm_head"] to gpus[pp = 2]
+order inner -> model.cross_entropy_loss
+"""
+    with pytest.raises(PlanError, match="E0403"):
+        compiled(text, GPT)

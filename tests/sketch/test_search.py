@@ -24,11 +24,13 @@ from ssdsl.simulate.profile.profile import Profile
 from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.simulate.profile.read_costs import CostsFile
 from ssdsl.simulate.simulate import simulate
+from ssdsl.sketch.by import By
 from ssdsl.sketch.reasons import notes, reason
 from ssdsl.sketch.result import PlanChange, SearchResult, Tried
-from ssdsl.sketch.search import Search
+from ssdsl.sketch.search import Search, search_of
 from ssdsl.sketch.simulations import Simulations
 from ssdsl.sketch.sketch import Sketch, sketch_of
+from ssdsl.sketch.texts import read_texts
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
@@ -499,3 +501,32 @@ def test_measured_times_decide(recorded: Profile) -> None:
 def recorded() -> Profile:
     """Times of what two replicas, and two micro-batches of a pipeline, do."""
     return profile_of(compiled("pipeline", MODEL, S=2, M=2))
+
+
+def test_by_cost_the_cheapest_step_is_the_best_one() -> None:
+    """The second half of the devices is slower and nearly free: by device-seconds the first half is the best, by cost
+    all are."""
+    cluster = load_cluster("two_sites")
+    fast, slow = cluster.groups
+    levels = tuple(replace(level, link=replace(level.link, bandwidth=1e12, latency=0.0)) for level in cluster.levels)
+    assert cluster.price is not None
+    free = replace(cluster.price, gb_between_sites=0.0)
+    cheap = replace(cluster, groups=(fast, replace(slow, device_hour=0.001)), levels=levels, price=free)
+    text = "param D = 32 in [32, 64]\nmesh gpus(d = D)\nsplit model by batch into d\nassign model to gpus\n"
+    graph = graph_of("gpt:350m,layers=2,batch=128", True)
+
+    def best(by: By) -> Tried:
+        sketch = sketch_of(Source("plan.ssp", text), None, index_model(graph), range(1, 65), {})
+        *_, found = Search(graph, cheap, [sketch], sketch, range(1, 65), by=by).results()
+        assert found.best is not None and found.best.cost == min(t.cost for t in found.tried if t.fits)
+        return found.best
+
+    assert best(By.DEVICES).opened == {"D": 32}
+    assert (found := best(By.COST)).opened == {"D": 64}
+    assert found.setting.value == pytest.approx(cheap.second_price(64) * found.report.step_s)
+
+
+def test_a_search_by_cost_needs_prices() -> None:
+    graph = graph_of("gpt:tiny", True)
+    with pytest.raises(PlanError, match="E0618"):
+        search_of(graph, load_cluster("laptop"), read_texts(["data_parallel"], None), range(1, 3), {}, by=By.COST)

@@ -19,6 +19,7 @@ from ssdsl.cli.training import check_program_folder
 from ssdsl.interrupts import forget_interrupt
 from ssdsl.kernel_choice import EAGER
 from ssdsl.lang.save import FileMark, check_file
+from ssdsl.sketch.by import By
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,6 +52,9 @@ Devices = Annotated[
     ),
 ]
 Memory = Annotated[float, typer.Option(min=1e-6, max=1.0, help="The share of each device's memory that is used.")]
+Ranked = Annotated[
+    By, typer.Option("--by", help="Rank plans by their use of devices, or by what a step costs (a cluster's [price]).")
+]
 Top = Annotated[int, typer.Option(min=1, help="The number of best plans that are shown.")]
 Tries = Annotated[int, typer.Option(min=1, help="The most plans that are simulated.")]
 Seconds = Annotated[float | None, typer.Option(min=1e-3, help="The longest time to search.", show_default="no end")]
@@ -71,6 +75,7 @@ def search(
     costs: options.Costs = None,
     devices: Devices = None,
     memory: Memory = 1.0,
+    by: Ranked = By.DEVICES,
     top: Top = 5,
     tries: Tries = 100,
     seconds: Seconds = None,
@@ -110,7 +115,7 @@ def search(
     from ssdsl.sketch.search import search_of
 
     state, times = state_of(master_weights, fp32_grads), read_costs(Path(costs)) if costs is not None else None
-    work = search_of(graph, on, texts, wanted, numbers_of(set_), state, memory, times, kernels.kernels)
+    work = search_of(graph, on, texts, wanted, numbers_of(set_), state, memory, times, kernels.kernels, by)
     if out is not None:
         for sketch in work.sketches:
             copies_for(sketch, Path(out).parent)  # what would keep a plan from being saved is said before the search

@@ -348,9 +348,9 @@ def _results(instrs: Iterable[Instr]) -> Iterator[Name]:
 
 def _ending_with(sections: Sequence[Section], instrs: Sequence[Instr]) -> tuple[Section, ...]:
     """Sections with further instructions at the end, outside of layers and of what is recomputed."""
-    *front, last = sections
-    if last.is_apart or last.gathers:
+    if not sections or sections[-1].is_apart or sections[-1].gathers:
         return (*sections, Section("", False, tuple(instrs)))
+    *front, last = sections
     return (*front, replace(last, body=(*last.body, *instrs)))
 
 

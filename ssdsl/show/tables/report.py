@@ -6,7 +6,7 @@ from typing import Any
 from ssdsl.ir.program import Kernels
 from ssdsl.show.charts.gantt import alike, shortened
 from ssdsl.show.pattern import ranks
-from ssdsl.show.view import Column, ColumnKind, View, seconds, size
+from ssdsl.show.view import Column, ColumnKind, View, money, seconds, size
 from ssdsl.simulate.report import DeviceReport, Report
 
 SUMMARY = (
@@ -62,7 +62,8 @@ def summary_view(report: Report) -> View:
         max((s for d in report.devices if (s := d.capacity_share) is not None), default=None),
         report.size,
     )
-    return View(report.title, SUMMARY, (row,), (KERNELS[report.kernels], *_hidden(report)))
+    cost = () if report.price is None else (f"a step costs {money(report.price, report.currency)}",)
+    return View(report.title, SUMMARY, (row,), (KERNELS[report.kernels], *_hidden(report), *cost))
 
 
 def _hidden(report: Report) -> Iterator[str]:
@@ -126,6 +127,8 @@ def report_json(report: Report) -> dict[str, Any]:
         "fuse": report.kernels is not Kernels.EAGER,
         "peak_bytes": report.peak_bytes,
         "fits": report.over_bytes == 0,
+        "price": report.price,
+        "currency": report.currency,
         "devices": [_device_json(d) for d in report.devices],
         "traffic": [
             {"level": t.level, "kind": t.kind, "calls": t.calls, "bytes": t.size_bytes} for t in report.traffic

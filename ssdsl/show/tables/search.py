@@ -10,8 +10,9 @@ from ssdsl.model.graph import Graph, Origin
 from ssdsl.show.charts.scatter import scatter
 from ssdsl.show.tables.open_params import listed
 from ssdsl.show.tables.report import KERNELS
-from ssdsl.show.view import Column, ColumnKind, View, seconds, size
-from ssdsl.sketch.reasons import notes, reason, spent
+from ssdsl.show.view import Column, ColumnKind, View, money, seconds, size
+from ssdsl.sketch.by import By
+from ssdsl.sketch.reasons import SAME, notes, reason, spent
 from ssdsl.sketch.result import PlanChange, SearchResult, Tried
 from ssdsl.sketch.sketch import Sketch, Values
 
@@ -28,6 +29,7 @@ COLUMNS = (
     Column("exposed", ColumnKind.SHARE, key="exposed_share", drop=1),
     Column("peak", ColumnKind.BYTES, key="peak_bytes"),
     Column("devices", ColumnKind.COUNT, key="devices"),
+    Column("cost", key="cost", drop=5),
     Column("why not better", key="why", fold=True),
 )
 RATES = ("samples_per_device_s", "tokens_per_device_s")
@@ -40,18 +42,41 @@ def search_views(title: str, found: SearchResult, graph: Graph, cluster: Cluster
     families = [(t.family, t) for t in found.best_of_families()]
     if len(families) > 1:
         yield _table("the best of each kind of parallelism", families, found, graph, ())
+    if len(found.devices) > 1 and (priced := _time_and_money(found)).rows:
+        yield priced
     yield View("what was looked at", (), (), tuple(_notes(found, cluster)))
+
+
+def _time_and_money(found: SearchResult) -> View:
+    """The simulated plans that no other one beats in both time and money, the fastest first."""
+    columns = (
+        Column("step", ColumnKind.SECONDS, "bold", key="step_s"),
+        Column("cost", key="cost"),
+        Column("devices", ColumnKind.COUNT),
+        Column("plan", style="bold cyan"),
+        Column("setting", fold=True),
+    )
+    rows, least = [], float("inf")
+    priced = [(t.report.step_s, t.report.price, t) for t in found.ranked if t.report.price is not None]
+    for step_s, price, t in sorted(priced, key=lambda one: one[:2]):
+        if price < least * (1 - SAME):
+            least = price
+            cost = money(price, t.report.currency)
+            rows.append((step_s, cost, t.setting.devices, _name(t.sketch, found), _setting(t)))
+    return View("time against money", columns, tuple(rows), ("simulated plans that no other one beats in both",))
 
 
 def _table(
     title: str, rows: Sequence[tuple[str, Tried]], found: SearchResult, graph: Graph, below: tuple[str, ...]
 ) -> View:
     figures = [row(t, found, graph) for _, t in rows]
+    currency = next((t.report.currency for _, t in rows if t.setting.report is not None), "")
     several = len({t.sketch.file for _, t in rows}) > 1
-    empty = {key for key in RATES if not any(f[key] for f in figures)} | ({"plan"} if not several else set())
+    empty = {key for key in (*RATES, "cost") if not any(f[key] for f in figures)} | ({"plan"} if not several else set())
     shown = [c for c in COLUMNS if c.key not in empty]
     for f in figures:
         f |= {key: f"{f[key]:,.3g}" if f[key] < 1000 else f"{f[key]:,.0f}" for key in RATES if f[key]}
+        f["cost"] = money(f["cost"], currency) if f["cost"] else ""
     cells = tuple((label, *(f[c.key] for c in shown)) for (label, _), f in zip(rows, figures, strict=True))
     return View(title, (Column("", style="bold cyan", key="row", fold=True), *shown), cells, below)
 
@@ -66,7 +91,7 @@ def row(tried: Tried, found: SearchResult, graph: Graph) -> dict[str, Any]:
         figures |= {key: count / cost for key, count in counts if count}
         figures |= {"step_s": report.step_s, "mfu": report.mfu, "bubble": report.bubble}
         figures |= {"exposed_share": report.exposed_share}
-        figures |= {"peak_bytes": report.peak_bytes, "devices": tried.setting.devices}
+        figures |= {"peak_bytes": report.peak_bytes, "devices": tried.setting.devices, "cost": report.price}
     return figures
 
 
@@ -108,7 +133,7 @@ def why(tried: Tried, found: SearchResult) -> str:
         here = spent(tried.report)
         lost, name = max((here.waiting, "waiting"), (here.exposed, "exposed communication"))
         return f"best; {name} takes {lost / here.all:.0%}" if lost > 0.005 * here.all else "best"
-    slower = tried.setting.device_s / best.setting.device_s - 1
+    slower = tried.setting.value / best.setting.value - 1
     because = reason(tried.report, best.report) if slower > 0 else ""  # a baseline may be the better plan
     return f"{slower:+.1%}{': ' if because else ''}{because}"
 
@@ -125,7 +150,7 @@ def _headline(found: SearchResult) -> str:
         return f"the baseline does not run; best {seconds(best.report.step_s)}"
     per_device = base.setting.devices != best.setting.devices
     here, there = (seconds(t.setting.device_s if per_device else t.report.step_s) for t in (base, best))
-    change = best.setting.device_s / base.setting.device_s - 1
+    change = best.setting.value / base.setting.value - 1
     more = best.report.peak_bytes - base.report.peak_bytes
     bubbles = f"bubble {base.report.bubble:.0%} -> {best.report.bubble:.0%}"
     memory = f"{'+' if more >= 0 else '-'}{size(abs(more))} on the fullest device"
@@ -190,22 +215,24 @@ def _error_bar(found: SearchResult, best: Tried, cluster: Cluster) -> str:
         return f"how wrong simulated steps are on {cluster.name} is unknown"
     bar = cluster.error.step
     known = f"simulated steps are up to {bar:.0%} wrong there ({cluster.error.source})"
-    others = sum(t.setting.device_s <= best.setting.device_s * (1 + bar) for t in found.ranked) - 1
+    others = sum(t.setting.value <= best.setting.value * (1 + bar) for t in found.ranked) - 1
     equal = f"{others + 1} plans count as equal" if others else "no other plan counts as equal"
     return f"{known}: {equal}"
 
 
 def pareto_text(found: SearchResult, width: int) -> str:
-    """A plot in characters of device-seconds against memory, for all simulated plans: `B` is the baseline, `*` the
-    best."""
+    """A plot in characters of device-seconds, or of cost, against memory, for all simulated plans: `B` is the baseline,
+    `*` the best."""
     points = [_point(t) for t in found.tried if t.setting.report is not None]
     named = {"B": found.baseline, "*": found.best}
     marked = [(m, *_point(t)) for m, t in named.items() if t and t.setting.report is not None]
-    return scatter(points, marked, width, "device-seconds of a step (step x devices)", "memory of the fullest device")
+    by_cost = found.baseline.setting.by is By.COST
+    across = "what a step costs" if by_cost else "device-seconds of a step (step x devices)"
+    return scatter(points, marked, width, across, "memory of the fullest device")
 
 
 def _point(tried: Tried) -> tuple[float, float]:
-    return tried.setting.device_s, tried.report.peak_bytes
+    return tried.setting.value, tried.report.peak_bytes
 
 
 def search_json(found: SearchResult, graph: Graph, cluster: Cluster, top: int) -> dict[str, Any]:

@@ -27,7 +27,7 @@ Branches = Mapping[str, tuple[int, ...]]  # by the name of a choice: the branch 
 Probe = Callable[[Values], Report | None]  # the simulated step under these values; None if they are refused
 
 
-class Turns(Record):
+class LayerTurns(Record):
     """The turns of a choice: the kind of layer that each is about, and the devices, by their names in reports, on which
     it runs."""
 
@@ -45,7 +45,7 @@ def is_open(sketch: Sketch) -> bool:
     return bool(sketch.script.choices)
 
 
-def turns_of(sketch: Sketch, values: Values, model: ModelIndex, program: Program) -> dict[str, Turns]:
+def turns_of(sketch: Sketch, values: Values, model: ModelIndex, program: Program) -> dict[str, LayerTurns]:
     """The choices that have several turns, in the plan's order."""
     facts = context_without_errors(sketch.script, model, sketch.overrides(values), sketch.folder).facts
     of_choice = {choice.name: choice for choice in sketch.script.choices}
@@ -62,7 +62,7 @@ def turns_of(sketch: Sketch, values: Values, model: ModelIndex, program: Program
             calls = [tuple(model.calls[o.name] for o in layer) for layer in layers]
             devices = [frozenset(r for o in layer for r in where.get(o.name, ())) for layer in layers]
             numbers = tuple(kinds.setdefault(call, len(kinds)) for call in calls)
-            found[name] = Turns(len(of_choice[name].branches), numbers, tuple(devices))
+            found[name] = LayerTurns(len(of_choice[name].branches), numbers, tuple(devices))
     return found
 
 
@@ -90,7 +90,7 @@ Group = tuple[str, int]  # a choice and a kind of layer
 class OpenChoices:
     """The choices of a plan under some values of its params, with what each branch changes."""
 
-    turns: Mapping[str, Turns]
+    turns: Mapping[str, LayerTurns]
     own: Mapping[str, int]  # the branch that all turns of a choice have in the plan that was simulated
     report: Report  # of that plan
     effects: Mapping[tuple[str, Group, int], Effect]  # by device, group and branch
@@ -109,7 +109,7 @@ class OpenChoices:
         return Effect(0.0, 0.0) if branch == self.own[group[0]] else self.effects.get((device, group, branch))
 
     @classmethod
-    def of(cls, turns: Mapping[str, Turns], values: Values, report: Report, probe: Probe) -> "OpenChoices":
+    def of(cls, turns: Mapping[str, LayerTurns], values: Values, report: Report, probe: Probe) -> "OpenChoices":
         """Measures all branches by whole plans."""
         own = {name: values.get(name, 0) for name in turns}
         effects: dict[tuple[str, Group, int], Effect] = {}

@@ -10,7 +10,7 @@ import pytest
 from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.parse import parse
 from ssdsl.plan.model_index import index_model
-from ssdsl.sketch.answers.choices import Effect, OpenChoices, Turns, with_branches
+from ssdsl.sketch.answers.choices import Effect, LayerTurns, OpenChoices, with_branches
 from ssdsl.sketch.result import PlanChange
 from ssdsl.sketch.search import Search
 from ssdsl.sketch.simulations import Simulations
@@ -46,7 +46,7 @@ def test_the_branches_are_the_best_of_all(seed: int) -> None:
     draw = Random(seed)
     kinds = tuple(draw.randrange(2) for _ in range(4))
     devices = tuple(frozenset([draw.choice("ab")]) for _ in range(4))
-    turns = {name: Turns(draw.choice([2, 3]), kinds, devices) for name in ("x", "y")}
+    turns = {name: LayerTurns(draw.choice([2, 3]), kinds, devices) for name in ("x", "y")}
     effects = {
         (device, (name, kind), branch): Effect(draw.randint(-9, 9), draw.randint(-9, 9))
         for device, kind, (name, those) in product("ab", range(2), turns.items())
