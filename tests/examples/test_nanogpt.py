@@ -52,6 +52,7 @@ def test_data_follow_from_seed_and_index(nanogpt: SimpleNamespace) -> None:
     assert torch.equal(torch.cat([train, valid]), nanogpt.data.text())
 
 
+@pytest.mark.slow
 def test_the_tolerance_is_that_of_rounding(nanogpt: SimpleNamespace) -> None:
     """A model of another dropout is further off than rounding explains; the last digit of weights is not."""
     settings = nanogpt.settings.Settings(**SMALL)

@@ -272,6 +272,7 @@ def test_no_rule_is_missing_in(name: str) -> None:
     check(*MODELS[name]())
 
 
+@pytest.mark.slow
 @needs_transformers
 def test_no_rule_is_missing_in_t5() -> None:
     from transformers import T5Config, T5ForConditionalGeneration

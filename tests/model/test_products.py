@@ -161,7 +161,9 @@ def test_models_of_the_zoo_count_what_torch_counts(spec: str) -> None:
     assert counted(graph) == counted_by_torch(model)
 
 
-@pytest.mark.parametrize("spec", ["gpt:tiny", "llama:tiny,keys=2", "moe_gpt:tiny", "mbart:tiny"])
+@pytest.mark.parametrize(
+    "spec", ["gpt:tiny", "llama:tiny,keys=2", "moe_gpt:tiny", pytest.param("mbart:tiny", marks=pytest.mark.slow)]
+)
 def test_causal_attention_counts_half_of_its_scores(spec: str) -> None:
     """Torch's math form computes all of them; mbart has attention of both kinds."""
     model, graph = captured(spec)

@@ -17,7 +17,7 @@ TINY = "alphafold2:tiny,batch=4,blocks=1"
 @pytest.mark.parametrize(
     ("plan", "params"),
     [
-        ("dap", {"D": 2, "M": 2}),
+        pytest.param("dap", {"D": 2, "M": 2}, marks=pytest.mark.slow),
         ("3f1b", {"A": 2}),
         ("in_turn", {}),
         ("zero2", {"M": 2}),

@@ -29,7 +29,9 @@ RECOMPUTED = "mesh gpus(dp = 2)\nsplit model by batch into dp, m = 2\nrecompute 
 MIXTURE = "mixtral:tiny,hidden=32,heads=4,ffn=32,layers=2,seq=8,vocab=64"
 LONGER = "gpt:tiny,hidden=32,seq=16,vocab=64,layers=8"
 CASES = [
-    pytest.param(f"{NARROW['gpt']},dropout=0.1", "megatron", id="tensor parallel, stages, dropout"),
+    pytest.param(
+        f"{NARROW['gpt']},dropout=0.1", "megatron", id="tensor parallel, stages, dropout", marks=pytest.mark.slow
+    ),
     pytest.param(NARROW["gpt"], "zero_bubble", id="backward in halves"),
     pytest.param(NARROW["gpt"], "zero", id="gathered weights"),
     pytest.param(NARROW["gpt"], RECOMPUTED, id="recomputed", marks=pytest.mark.slow),

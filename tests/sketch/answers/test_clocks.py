@@ -197,7 +197,7 @@ later(stage[0], stage[1])
     assert len(clocks.parts_of(without, {}, model)) == 2
 
 
-@pytest.mark.parametrize("recompute", (0, 1))
+@pytest.mark.parametrize("recompute", (pytest.param(0, marks=pytest.mark.slow), 1))
 def test_the_memory_that_an_order_may_use_is_what_the_rest_of_a_step_leaves(recompute: int) -> None:
     """The batch's images and what a backward computes again are most of it here."""
     model = "swin:small,depths=1-1-2-1,batch=16"
