@@ -118,13 +118,11 @@ def test_a_collective(run: Run, trained: Callable[[str, str], str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_pass(run: Run, trained: Callable[[str, str], str]) -> None:
     assert "1 passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/lower/test_name_functions.py")
     assert "def block0_layers_0(" in trained("tests/models/tiny.py:chain", IN_STAGES)
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_a_view(run: Run) -> None:
     assert "1 passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/show/tables/test_weights.py")

@@ -97,11 +97,13 @@ class OpenChoices:
 
     def said(self, name: str, turn: int, taken: int, other: int) -> str:
         """What another branch than the one that is taken would change for a turn: seconds of a step, and memory."""
-        those = self.turns.get(name)
-        for device in sorted(those.devices[turn]) if those is not None else ():
-            pair = [self._effect(device, (name, those.kinds[turn]), branch) for branch in (taken, other)]  # type: ignore[union-attr]
-            if None not in pair:
-                return f" ({pair[1] - pair[0]})"  # type: ignore[operator]
+        if (those := self.turns.get(name)) is None:
+            return ""
+        group = name, those.kinds[turn]
+        for device in sorted(those.devices[turn]):
+            here, there = (self._effect(device, group, branch) for branch in (taken, other))
+            if here is not None and there is not None:
+                return f" ({there - here})"
         return ""
 
     def _effect(self, device: str, group: Group, branch: int) -> Effect | None:
@@ -142,18 +144,6 @@ class OpenChoices:
                     chosen[name][turn] = branch
         found = {name: tuple(branches) for name, branches in chosen.items()}
         return None if all(set(branches) == {self.own[name]} for name, branches in found.items()) else found
-
-    def promised(self, branches: Branches) -> dict[str, float]:
-        """The bytes that each device has at its peak with these branches."""
-        found = {}
-        for device in self.report.devices:
-            size = float(device.peak_bytes)
-            for name, taken in branches.items():
-                for turn, branch in enumerate(taken):
-                    effect = self.effects.get((device.name, (name, self.turns[name].kinds[turn]), branch))
-                    size += effect.size_bytes if effect and device.name in self.turns[name].devices[turn] else 0.0
-            found[device.name] = size
-        return found
 
     def _counts(self, device: DeviceReport, room: float) -> dict[Group, dict[int, int]]:
         """How many of the turns of each group take each branch, for the least seconds within a room."""
