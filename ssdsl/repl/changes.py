@@ -77,7 +77,7 @@ def _splits(old: Context, new: Context) -> Iterator[str]:
     groups: dict[tuple[object, ...], list[str]] = {}
     examples: dict[tuple[object, ...], Index] = {}
     for name, index in _indices(new):
-        if not old.facts.index(name, index.name):
+        if name in old.model.operators and not old.facts.index(name, index.name):
             dimension = new.model.operators[name].dims[index.dim].name.removesuffix(".0")
             key: tuple[object, ...] = (index.name, dimension, index.digit, _runs(new, name, index))
             groups.setdefault(key, []).append(name)
@@ -112,7 +112,9 @@ def _shards(old: Context, new: Context) -> Iterator[str]:
 
 def _placements(old: Context, new: Context) -> Iterator[str]:
     groups: dict[Devices, list[str]] = {}
-    for name in new.model.operators:
+    recast = new.model.recast if old.model.recast is None else None
+    casts = {cast.name for cast in recast.casts} if recast is not None else set[str]()
+    for name in (name for name in new.model.operators if name not in casts):
         placement = new.facts.of(name).place
         if placement is not None and old.facts.of(name).place is None:
             groups.setdefault(Devices(placement.mesh, placement.fixed), []).append(name)
@@ -160,6 +162,17 @@ def _on_host(old: Context, new: Context) -> Iterator[str]:
         yield f"what backward keeps of {_operators(new, names)} lies on the host"
 
 
+def _precisions(old: Context, new: Context) -> Iterator[str]:
+    for stated in new.facts.precisions[len(old.facts.precisions) :]:
+        yield f"{_operators(new, stated.operators)} compute in {stated.dtype}"
+
+
+def _choices(old: Context, new: Context) -> Iterator[str]:
+    for name, turns in new.facts.choices.items():
+        if name not in old.facts.choices:
+            yield f"{name}: the first branch, in {counted(len(turns), 'turn')}; a search tries the others"
+
+
 def _marked(old: Context, new: Context, mark: str) -> set[str]:
     """The operators that were newly given a mark."""
     records = new.facts.operators.items()
@@ -181,4 +194,6 @@ KINDS: tuple[Callable[[Context, Context], Iterator[str]], ...] = (
     _gathers,
     _prefetches,
     _on_host,
+    _precisions,
+    _choices,
 )

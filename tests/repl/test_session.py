@@ -53,6 +53,12 @@ def facts(plan: Plan) -> tuple[Any, ...]:
         ("split model.grads by row into tp", "split the gradients of 52 weights by row over tp"),
         ("keep model.weights through m", "52 weights kept through m"),
         ("assign model.optimizer to host", "the optimizer's state of 52 weights lies on the host"),
+        ("precision model.addmm to bf16", "N operators compute in bfloat16"),
+        (
+            "either:\n    recompute model\nor:\n    prefetch model by 2",
+            "recompute N operators in backward, in 6 checkpoints\n"
+            "either:8: the first branch, in 1 turn; a search tries the others",
+        ),
         ("assign model.activations to host", "what backward keeps of N operators lies on the host"),
         ("dim wide = model.tanh.ffn", "dim wide: a further name of `ffn`"),
         ("order stage[0].fwd[m = 0] -> stage[0].bwd[m = 0]", "ordered 1 pair of tasks"),

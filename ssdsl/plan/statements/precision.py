@@ -34,7 +34,8 @@ def precision(ctx: Context, s: nodes.PrecisionStatement) -> None:
         raise PlanError(NoSuchPrecision(s.dtype.span, s.dtype.text, REASONS.get(s.dtype.text, ""), tuple(TYPES)))
     value = required(evaluate(ctx, s.operators), is_selection, s.operators, Wanted.OPERATORS)
     require_whole(ctx, value, s.operators, "precision")
-    operators = ctx.model.only_compute(value.operators)
+    casts = frozenset[str]() if ctx.model.recast is None else frozenset(o.name for o in ctx.model.recast.casts)
+    operators = ctx.model.only_compute(value.operators - casts)
     require_some(ctx, operators, value.of_items, s.operators, "precision")
     ctx.facts.precisions.append(Precision(operators, dtype, spell(s.operators), s.span))
 

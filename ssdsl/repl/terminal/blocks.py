@@ -7,7 +7,7 @@ from ssdsl.lang.nodes import STATEMENTS
 
 PIECE = re.compile(r'"[^"\n]*"?|#[^\n]*|[(\[]|[)\]]')
 ENDS_BRACKET = re.compile(rf"({'|'.join(s for s in STATEMENTS if s not in ('for', 'if'))})\b")
-SAME_BLOCK = re.compile(r"\s|(elif|else)\b")
+SAME_BLOCK = re.compile(r"\s|(elif|else|or)\b")
 INDENT = "    "
 
 
