@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,12 +44,16 @@ def complete_cluster(incomplete: str) -> list[str]:
     return [word for word in [*known_clusters(), *_files(incomplete, "*.toml")] if word.startswith(incomplete)]
 
 
+# a param, or a choice by its line
+NUMBERED = re.compile(r"[^\W\d]\w*|either:\d+")
+
+
 def settings(values: list[str], option: str = "--set") -> dict[str, int]:
     """`--set T=4` as numbers by name; the last value of a name counts. Raises typer.BadParameter."""
     found = {}
     for value in values:
         name, equal, number = (part.strip() for part in value.partition("="))
-        if not (equal and name.replace("either:", "_").isidentifier() and number.removeprefix("-").isdecimal()):
+        if not (equal and NUMBERED.fullmatch(name) and number.removeprefix("-").isdecimal()):
             own = f"; each param has {option} of its own" if number.count("=") else ""
             raise typer.BadParameter(f"`{value}` is not NAME=NUMBER, as in {option} T=4{own}", param_hint=f"'{option}'")
         found[name] = int(number)

@@ -16,7 +16,7 @@ from ssdsl.model.constant import Constant
 from ssdsl.model.dims.inner_names import next_inside
 from ssdsl.model.dims.window import Moved, Window
 from ssdsl.model.memory.storage import Storage, aliases
-from ssdsl.record import Record
+from ssdsl.record import Record, replace
 from ssdsl.runtime.program.returned import Leaf
 
 if TYPE_CHECKING:
@@ -191,6 +191,13 @@ class Operator:
         return not self.dims[dim].combined and not any(o.carries(dim) for o in self.outputs)
 
 
+def renamed(operator: Operator, names: Mapping[str, str]) -> Operator:
+    """The operator with other values as operands."""
+    inputs = tuple(replace(o, value=names.get(o.value, o.value)) for o in operator.inputs)
+    args, kwargs = rename_refs((operator.args, operator.kwargs), names)
+    return replace(operator, args=args, kwargs=kwargs, inputs=inputs)
+
+
 def dims_of(operator: Operator, operand: Operand) -> tuple[list[Dim], tuple[tuple[int, ...], ...]]:
     """The dimensions of a tensor by itself, as an operator that reads or makes it has them, and the numbers of those of
     each axis."""
@@ -244,6 +251,14 @@ class Value(Record):
     def itemsize(self) -> int:
         """Bytes of one element."""
         return ITEMSIZE.get(self.dtype, 4)
+
+
+def stage_of(value: Value, maker: Operator | None) -> Stage:
+    """When an operator runs that reads this value alone; `maker` is the operator that makes it, if that is known."""
+    if value.origin is Origin.OPERATOR:
+        return Stage.COMPUTE if maker is None else maker.stage
+    known = {Origin.INPUT: Stage.DATA, Origin.SEED: Stage.DATA, Origin.CONSTANT: Stage.CONSTANT}
+    return known.get(value.origin, Stage.COMPUTE)
 
 
 @dataclass(frozen=True)

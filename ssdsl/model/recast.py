@@ -29,7 +29,8 @@ from ssdsl.model.graph import (
     Twin,
     Value,
     dims_of,
-    rename_refs,
+    renamed,
+    stage_of,
     twins,
 )
 from ssdsl.model.ops.rows import ROWS
@@ -79,13 +80,6 @@ def recast(graph: Graph, types: Mapping[str, str]) -> Graph:
     return observed(casting.done())
 
 
-def _reading(operator: Operator, names: Mapping[str, str]) -> Operator:
-    """The operator with other values as operands; its facts have to be observed again."""
-    inputs = tuple(replace(o, value=names[o.value]) if o.value in names else o for o in operator.inputs)
-    args, kwargs = rename_refs((operator.args, operator.kwargs), names)
-    return replace(operator, inputs=inputs, args=args, kwargs=kwargs, signature=None, observed=None)
-
-
 @dataclass(slots=True)
 class _Casting:
     """The operators and values so far. `casts` has the name of each cast tensor: by the tensor, the type, and the
@@ -115,7 +109,7 @@ class _Casting:
             changed = operator
         else:
             reads = {o.value: self._read(operator, o, dtype or self.graph.values[o.value].dtype) for o in floats}
-            changed = _reading(operator, reads)
+            changed = replace(renamed(operator, reads), signature=None, observed=None)  # to be observed again
             made = None if dtype is None else self._types_of(operator, changed, dtype)
         for operand, new in zip(operator.outputs, made or (), strict=made is not None):
             self.values[operand.value] = replace(self.values[operand.value], dtype=new)
@@ -169,7 +163,7 @@ class _Casting:
         beside = reader
         if maker is not None:
             beside, operand = maker, next(o for o in maker.outputs if o.value == value.name)
-        stage = self._stage(value)
+        stage = stage_of(value, self.makers.get(value.name))
         dims, axes = dims_of(beside, operand)
         made = self._free(f"{value.name if value.origin is Origin.OPERATOR else beside.name}_to_{dtype}")
         words = (("dtype", TorchWord("dtype", dtype)),)
@@ -186,14 +180,6 @@ class _Casting:
         else:
             self.operators.append(operator)
         return made
-
-    def _stage(self, value: Value) -> Stage:
-        """When a tensor is cast."""
-        if value.origin is Origin.OPERATOR:
-            return self.makers[value.name].stage
-        return {Origin.INPUT: Stage.DATA, Origin.SEED: Stage.DATA, Origin.CONSTANT: Stage.CONSTANT}.get(
-            value.origin, Stage.COMPUTE
-        )
 
     def _free(self, name: str) -> str:
         name, number = name.replace(".", "_"), 1

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from ssdsl.model.graph import Dim, Graph, Operand, Operator, Origin, Value, rename_refs
+from ssdsl.model.graph import Dim, Graph, Operand, Operator, Origin, Value, renamed
 from ssdsl.model.memory.storage import Storage, aliases, local_strides, strides_in
 from ssdsl.plan.plan import NOTHING, Index, OpPlan, Plan
 from ssdsl.record import Record, replace
@@ -224,13 +224,6 @@ class Edit:
             root = so_far[reads[views[old.value]]].root if old.value in views else new.value
             found[new.value] = Storage(root, local_strides(shape, storage.strides, self.values[new.value].shape))
         return found
-
-
-def renamed(operator: Operator, names: Mapping[str, str]) -> Operator:
-    """The operator with other values as operands."""
-    inputs = tuple(replace(o, value=names.get(o.value, o.value)) for o in operator.inputs)
-    args, kwargs = rename_refs((operator.args, operator.kwargs), names)
-    return replace(operator, args=args, kwargs=kwargs, inputs=inputs)
 
 
 def _value(operator: Operator, operand: Operand, numbers: Numbers) -> Value:

@@ -172,9 +172,8 @@ class Facts:
         return Facts(*(copy(getattr(self, f.name)) for f in fields(self)))  # the data of these does not change
 
     def of(self, operator: str) -> OpPlan:
-        """The record of an operator; `NOTHING` if no statement spoke of it, or if it is one of a later reading."""
-        number = self.operators.numbers.get(operator)
-        return NOTHING if number is None else self.operators.at[number] or NOTHING
+        """The record of an operator; `NOTHING` if no statement spoke of it."""
+        return self.operators.at[self.operators.numbers[operator]] or NOTHING
 
     def numbers(self, operators: Iterable[str]) -> list[int]:
         """The positions of operators in the graph."""

@@ -182,8 +182,10 @@ def _whole_in_time(facts: Facts, operator: Operator, record: OpPlan) -> tuple[In
 
 def unknown_params(script: nodes.Script, overrides: Mapping[str, int]) -> list[Diagnostic]:
     """The mistakes of `--set` with names that the plan does not have."""
-    known, given = script.numbers, {name.partition("@")[0]: (name, value) for name, value in overrides.items()}
-    return [UnknownParam(None, *said, known) for name, said in given.items() if name not in known]
+    params = script.params
+    others = {name.partition("@")[0]: (name, value) for name, value in overrides.items() if name not in params}
+    known = script.numbers if others else params  # choices are found by a walk of the whole text
+    return [UnknownParam(None, *said, known) for name, said in others.items() if name not in known]
 
 
 def _carried_out(

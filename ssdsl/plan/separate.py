@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ssdsl.model.dims.window import Moved
-from ssdsl.model.graph import DimWindow, Operand, Operator, Origin, Ref, Stage, dims_of, replace_refs
+from ssdsl.model.graph import DimWindow, Operand, Operator, Ref, Stage, dims_of, replace_refs, stage_of
 from ssdsl.model.ops.reader import kernel_dims, parameters
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import SchemaParameter, Target
@@ -348,23 +348,13 @@ class Separation:
         fixed = "" if window is not None else WHOLE
         dims[cut] = replace(whole, size=run[1] - run[0], cls=self._class_of(whole.cls, run), fixed=fixed)
         read = tuple((len(dims), *a[1:]) if n == axis else a for n, a in enumerate(axes))
-        stage = self._stage(name)
+        stage = stage_of(edit.values[name], edit.graph.makers.get(name))
         args = (SLICE, Ref(name), axis, run[0] * inner, run[1] * inner)
         inputs = () if stage is Stage.CONSTANT else (Operand(name, read),)
         form = "slice", SLICE.name, reader.path if stage is Stage.COMPUTE else "", reader.source, stage
         operator = Operator(made, *form, args, (), inputs, (Operand(made, axes),), (*dims, source), ROWS["aten::slice"])
         edit.insert(operator, None, Numbers.of(value), beside=reader.name, before=True)
         return made
-
-    def _stage(self, value: str) -> Stage:
-        """When a slice of a value is computed."""
-        origin = self.edit.values[value].origin
-        if origin is Origin.OPERATOR:
-            maker = self.edit.graph.makers.get(value)
-            return Stage.COMPUTE if maker is None else maker.stage
-        return {Origin.INPUT: Stage.DATA, Origin.SEED: Stage.DATA, Origin.CONSTANT: Stage.CONSTANT}.get(
-            origin, Stage.COMPUTE
-        )
 
     # -- what others read ----------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import mesh_size
 from ssdsl.plan.hints.in_time import is_in_time, meshes_of
-from ssdsl.plan.plan import Index, State
+from ssdsl.plan.plan import NOTHING, Index, OpPlan, State
 from ssdsl.plan.values import Devices, PlanFunction
 from ssdsl.repl.describe import describe, devices_text
 from ssdsl.repl.session import DraftReading
@@ -116,7 +116,7 @@ def _placements(old: Context, new: Context) -> Iterator[str]:
     casts = {cast.name for cast in recast.casts} if recast is not None else set[str]()
     for name in (name for name in new.model.operators if name not in casts):
         placement = new.facts.of(name).place
-        if placement is not None and old.facts.of(name).place is None:
+        if placement is not None and _before(old, name).place is None:
             groups.setdefault(Devices(placement.mesh, placement.fixed), []).append(name)
     for devices, names in groups.items():
         yield f"assigned {_operators(new, names)} to {devices_text(new, devices)}"
@@ -173,10 +173,16 @@ def _choices(old: Context, new: Context) -> Iterator[str]:
             yield f"{name}: the first branch, in {counted(len(turns), 'turn')}; a search tries the others"
 
 
+def _before(old: Context, operator: str) -> OpPlan:
+    """The earlier record of an operator; `NOTHING` if the model has it only now, as a part that is named or as a
+    cast."""
+    return old.facts.of(operator) if operator in old.model.operators else NOTHING
+
+
 def _marked(old: Context, new: Context, mark: str) -> set[str]:
     """The operators that were newly given a mark."""
     records = new.facts.operators.items()
-    return {name for name, record in records if getattr(record, mark) and not getattr(old.facts.of(name), mark)}
+    return {name for name, record in records if getattr(record, mark) and not getattr(_before(old, name), mark)}
 
 
 def _operators(ctx: Context, names: Iterable[str]) -> str:

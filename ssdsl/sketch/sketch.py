@@ -91,7 +91,8 @@ class Sketch(Record):
         """The sketch with another text, which fits only these values of its params: they are no longer open."""
         source = Source(self.source.name, text)
         script = parse(source)
-        fixed = {name: value for name, value in {**self.fixed, **values}.items() if name in script.numbers}
+        known = {*script.numbers}
+        fixed = {name: value for name, value in {**self.fixed, **values}.items() if name in known}
         return replace(self, source=source, script=script, open=(), fixed=fixed, set_by_user=frozenset(fixed))
 
     def _settings(self, left: Sequence[OpenParam], values: Values, devices: range) -> Iterator[Values]:
@@ -138,7 +139,8 @@ def sketch_of(
     is wrong with all params that the user does not set at their defaults.
     """
     script = parse(source)
-    asked = {name: numbers for name, numbers in (asked or {}).items() if name in script.numbers}
+    known = {*script.numbers}
+    asked = {name: numbers for name, numbers in (asked or {}).items() if name in known}
     chosen = {name: numbers[0] for name, numbers in asked.items()}
     params(script, chosen)  # a wrong one is no fact, and would be taken for one that is not open
     context = context_without_errors(script, model, chosen, folder)

@@ -355,7 +355,8 @@ class Sharded(FlatWeights):
     def _put_gradient(self, completed: torch.Tensor) -> None:
         if self.tied is not None:
             self._sum_tied(self.tied, completed)
-        self.shard.grad = completed
+        with HostLink(completed.nbytes if self.lies_on_host else 0):
+            self.shard.grad = completed.to(self.shard.device)
 
     def drop_gradients(self) -> None:
         """Frees what was summed, too."""
@@ -463,15 +464,6 @@ class ShardedWeights(Sharded):
             self._on_device = gradient
         else:
             self.held.grad = gradient
-
-    def _put_gradient(self, completed: torch.Tensor) -> None:
-        if not self.lies_on_host:
-            super()._put_gradient(completed)
-            return
-        if self.tied is not None:
-            self._sum_tied(self.tied, completed)
-        with HostLink(completed.nbytes):
-            self.shard.grad = completed.to(self.shard.device)
 
     def drop_gradients(self) -> None:
         """Forgets what is under way and what was kept, too."""
