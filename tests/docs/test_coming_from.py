@@ -68,7 +68,8 @@ def plan_of(said: list[str]) -> str:
     """A whole plan that says this: its mesh first, then stages, then where they are; calls come last."""
     has_stages = not any(s.startswith("mesh") and "pp =" not in s for s in said)
     defaults = DEFAULTS if has_stages else WITHOUT_STAGES
-    lines = said + [line for word, line in defaults if not any(s.startswith(word) for s in said)]
+    on_devices = [s for s in said if not s.endswith("to host")]  # where state lies says nothing of where operators run
+    lines = said + [line for word, line in defaults if not any(s.startswith(word) for s in on_devices)]
     order = ["mesh", "let", "split", "tensor_parallel", "sequence_parallel", "recompute", "prefetch", "assign"]
     lines.sort(key=lambda line: next((n for n, word in enumerate(order) if line.startswith(word)), len(order)))
     return FRAME + "\n".join(lines) + "\n"
