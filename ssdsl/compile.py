@@ -11,12 +11,14 @@ from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.lower.lower import After, lower
 from ssdsl.lower.stages import Held
+from ssdsl.model.alter.compress import lossless
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.neighbours.carry_over import carry_over
 from ssdsl.plan.neighbours.refit import Keep
 from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import require_proof
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled, Workspace
@@ -85,12 +87,22 @@ def compile_evaluation(
     return Compiled(training.source, program.plan, program, require_proof(program), left_out(graph))
 
 
+def compile_lossless(training: Compiled, cluster: Cluster | None = None) -> Compiled:
+    """Compiles the same plan with compressions that keep all numbers, so that it trains the model without them; all
+    else is as it was. Raises PlanError."""
+    from ssdsl.model.observe.observe import observed  # which loads torch
+
+    plan = replace(training.plan, graph=observed(lossless(training.plan.graph)))
+    program = lower(plan, cluster, kernels=training.program.kernels)
+    return Compiled(training.source, plan, program, require_proof(program), ())
+
+
 def _carried(training: Compiled, graph: Graph, cluster: Cluster | None, *, trains: bool) -> Program:
     """The program of another graph, which keeps as much of the plan's parts as compiles: stated regions, else unequal
     runs, else equal ones."""
     held = Held(training.program.params, training.program.flats)
-    if training.plan.recast is not None:
-        graph = training.plan.recast.of(graph)
+    if training.plan.altered is not None:
+        graph = training.plan.altered.of(graph)
     tried: Plan | None = None
     failed: PlanError | None = None
     for keep in get_args(Keep):

@@ -15,12 +15,12 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.ir.program import Kernels
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
+from ssdsl.model.alter.run_graph import trained_model
 from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.module_to_graph import capture
-from ssdsl.model.run_graph import recast_model
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
 from ssdsl.record import replace
@@ -119,7 +119,7 @@ def try_plan(
         return Outcome("refused", error.diagnostics[0].code, str(error))
     except Exception as error:
         return Outcome("compiler", error_sign(error), trace(error))
-    ran = _run(recast_model(model, plan.recast), program, training, kernels)
+    ran = _run(trained_model(model, plan.altered), program, training, kernels)
     if failures:
         sign = f"{failures[0].rule}, {f'and {ran.kind}' if ran.is_failure else 'though right'}"
         return Outcome("unproved", sign, "\n".join([*(render(f) for f in failures[:3]), ran.text]))

@@ -321,6 +321,19 @@ class PrecisionStatement(Keyworded):
     dtype: Word
 
 
+class CompressStatement(Keyworded):
+    """`compress` and `along` are keywords here alone; `how` is `topk(64)` or `int8`."""
+
+    keyword = "compress"
+    form = "compress operators by topk(64) along embed"
+    about = "What others read of these operators keeps the largest numbers of each line, and so do its gradients."
+    spelling = "compress {operators} by {how} along {dim}"
+
+    operators: Expr
+    how: Expr
+    dim: Word
+
+
 class RequireStatement(Keyworded):
     keyword = "require"
     form = 'require M >= S, "why"'
@@ -415,6 +428,7 @@ Statement = (  # in the order in which they are listed to a user
     | BucketStatement
     | KeepStatement
     | PrecisionStatement
+    | CompressStatement
     | RequireStatement
     | Do
     | DefStatement
@@ -451,6 +465,9 @@ def statements_by_keyword() -> dict[str, tuple[type[Keyworded], ...]]:
 
 
 STATEMENTS = statements_by_keyword()
+SOFT_STATEMENTS: tuple[type[Keyworded], ...] = (  # keywords where a statement begins, and names elsewhere
+    *(BucketStatement, KeepStatement, PrecisionStatement, CompressStatement, EitherStatement),
+)
 
 
 def walk(node: Node) -> Iterator[Node]:

@@ -25,6 +25,7 @@ from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
 # a definition with the lines of its block, and those without a statement behind it
+ALONG = "along"
 DEFINITION = re.compile(r"^(?:def|let) (\w+)[^\n]*(?:\n(?=[ \t\r\n#])[^\n]*)*", re.MULTILINE)
 
 
@@ -175,6 +176,13 @@ def _keep(b: _Builder, tree: Any, word: Token, operators: Any, parts: Any, *word
     return _soft(nodes.KeepStatement)(b, tree, word, operators, parts, through, phase)  # type: ignore[no-any-return]
 
 
+def _compress(b: _Builder, tree: Any, word: Token, operators: Any, how: Any, along: Token, dim: Any) -> Any:
+    """Raises PlanError for another word than those of `compress OPS by HOW along DIM`."""
+    if word == nodes.CompressStatement.keyword and along != ALONG:
+        raise PlanError(OtherWord(span_of(b.source, along), str(along), ALONG))
+    return _soft(nodes.CompressStatement)(b, tree, word, operators, how, dim)
+
+
 def _suffixed(b: _Builder, tree: Any, statement: Any, where: Any) -> nodes.ForStatement:
     """`STATEMENT for x in xs`, in one line."""
     return nodes.ForStatement(b(where), (b(statement),), True, span=b.span(tree))
@@ -241,6 +249,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "bucket": _soft(nodes.BucketStatement),
     "keep": _keep,
     "precision": _soft(nodes.PrecisionStatement),
+    "compress": _compress,
     "kept_parts": _gathered(nodes.KeptParts),
     "suffixed": _suffixed,
     "for": _for,

@@ -14,6 +14,7 @@ from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import (
     NOTHING,
     ClockOrder,
+    Compression,
     Index,
     Keep,
     Mesh,
@@ -154,6 +155,7 @@ class Facts:
     kept: list[Keep] = field(default_factory=list)
     on_host: list[OnHost] = field(default_factory=list)
     precisions: list[Precision] = field(default_factory=list)
+    compressions: list[Compression] = field(default_factory=list)
     cuts: list[SplitIndex] = field(default_factory=list)
     uncut: list[Uncut] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)  # about operators that a statement names in vain

@@ -9,6 +9,7 @@ from ssdsl.identity import ByIdentity
 from ssdsl.lang import nodes
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.ops.reader import placed_dims
+from ssdsl.plan.alter import altered_by, is_altered
 from ssdsl.plan.check import check, warnings
 from ssdsl.plan.context import Context, begin
 from ssdsl.plan.declarations import never_used
@@ -24,7 +25,6 @@ from ssdsl.plan.plan import Index, OpPlan, Plan, StatePlan
 from ssdsl.plan.separate import separated
 from ssdsl.plan.statements.builtins import with_builtins
 from ssdsl.plan.statements.execute import execute
-from ssdsl.plan.statements.precision import in_types
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
@@ -128,7 +128,7 @@ def plan_of(ctx: Context) -> Plan:
             kept=tuple(facts.kept),
             on_host=tuple(facts.on_host),
         ),
-        recast=model.recast,
+        altered=model.altered,
     )
     return on_outer_meshes(divide_axes(plan))
 
@@ -198,12 +198,12 @@ def _carried_out(
 ) -> tuple[Context, list[Diagnostic]]:
     """The context after all statements, and the mistakes.
 
-    Statements may give operators other types, and may name parts of an index: the script is then read again, for a
-    model with casts, or one in which these parts are operators of their own.
+    Statements may change the model, and may name parts of an index: the script is then read again, for the changed
+    model, or one in which these parts are operators of their own.
     """
     for _ in range(MOST_READINGS):
         ctx, mistakes = _read(script, model, overrides, folder, most, orders)
-        changes = in_types if ctx.facts.precisions and model.recast is None else separated
+        changes = altered_by if is_altered(ctx.facts) and model.altered is None else separated
         if changes is separated and not ctx.facts.named_parts:
             break
         try:

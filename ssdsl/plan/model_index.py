@@ -4,9 +4,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 
+from ssdsl.model.alter.altered import Altered
 from ssdsl.model.dims.layers import layers_by_path
 from ssdsl.model.graph import Graph, Operator, Stage
-from ssdsl.model.recast import Recast
 from ssdsl.plan.paths import match_paths
 from ssdsl.plan.plan import PartRun
 from ssdsl.record import Record
@@ -44,8 +44,8 @@ class ModelIndex:
         default_factory=dict
     )  # of operators that are parts which a plan names
     separated: dict[Hashable, "ModelIndex"] = field(default_factory=dict, repr=False)  # with further parts
-    recast: Recast | None = None  # if a plan says in which types operators compute
-    in_types: dict[Hashable, "ModelIndex"] = field(default_factory=dict, repr=False)  # with such types
+    altered: Altered | None = None  # if a plan changes the model
+    altered_as: dict[Hashable, "ModelIndex"] = field(default_factory=dict, repr=False)  # with such changes
     places: dict[Hashable, DimPlaces] = field(default_factory=dict, repr=False)  # of dimensions, by operators and name
     balanced: dict[tuple[frozenset[str], Stages], Units] = field(default_factory=dict, repr=False)  # of `balance`
     matches: dict[str, Units] = field(default_factory=dict, repr=False)  # of patterns that were matched
@@ -82,6 +82,11 @@ class ModelIndex:
         return {name: tuple(run for run in runs if run.index == name) for name in dict.fromkeys(r.index for r in runs)}
 
     @cached_property
+    def added(self) -> frozenset[str]:
+        """The operators that a change of the model has added."""
+        return frozenset() if self.altered is None else frozenset(o.name for o in self.altered.added)
+
+    @cached_property
     def layers(self) -> dict[str, str]:
         """The layer of each module, by its path."""
         return layers_by_path(self.graph)
@@ -115,9 +120,9 @@ class ModelIndex:
 
 
 def index_model(
-    graph: Graph, parts: Mapping[str, tuple[PartRun, ...]] | None = None, recast: Recast | None = None
+    graph: Graph, parts: Mapping[str, tuple[PartRun, ...]] | None = None, altered: Altered | None = None
 ) -> ModelIndex:
-    """The look-up tables of a graph, of which some operators are `parts`; `recast` has the types of others."""
+    """The look-up tables of a graph, of which some operators are `parts`; `altered` says what a plan changes of it."""
     parts = parts or {}
     compute = [op.name for op in graph.operators if op.stage is Stage.COMPUTE]
     by_path: dict[str, list[str]] = {}
@@ -132,7 +137,7 @@ def index_model(
         paths={path: frozenset(names) for path, names in by_path.items()},
         calls=_calls(graph, parts),
         parts=parts,
-        recast=recast,
+        altered=altered,
     )
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from math import prod
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from ssdsl.model.alter.altered import Altered
 from ssdsl.model.graph import Graph, Operator
-from ssdsl.model.recast import Recast
 from ssdsl.plan.regions import Digit
 from ssdsl.record import Record, replace
 from ssdsl.text.source import Span
@@ -287,6 +287,27 @@ class Precision:
     span: Span = field(compare=False)
 
 
+class LineOf(NamedTuple):
+    """A result of an operator, and its axis, along which it is compressed."""
+
+    operator: str
+    result: int
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """`compress OPS by topk(64) along embed`: of what others read of these operators, the `k` largest numbers of each
+    line are kept, or all in eight bits. `dim` and `selected` are the plan's words."""
+
+    operators: frozenset[str]
+    k: int | None
+    lines: tuple[LineOf, ...]
+    dim: str
+    selected: str
+    span: Span = field(compare=False)
+
+
 class PartRun(Record):
     """Parts `first` to `first + count - 1` of the `total` parts of an index: those that an operator is, where a plan
     names parts (`separate.py`)."""
@@ -454,7 +475,8 @@ class Plan(Record):
     `operators` has the records of operators, in the order of the graph, without empty ones. Only operators of stage
     COMPUTE have a place; constants and data operators run wherever their consumers are. `params` are the values that
     hold: those of `--set`, else the defaults. `state` is what it says of weights. `divided` are the axes in the place
-    of which meshes have others. With `recast` the graph is that of a model with other types than the captured one.
+    of which meshes have others. With `altered` the graph is that of another model than the captured
+    one: with casts, or compressions.
     """
 
     graph: Graph
@@ -465,7 +487,7 @@ class Plan(Record):
     clocks: tuple[ClockOrder, ...] = ()
     state: StatePlan = NO_STATE
     divided: tuple[DividedAxis, ...] = ()
-    recast: Recast | None = None
+    altered: Altered | None = None
 
     def of(self, operator: str) -> OpPlan:
         """The record of an operator; `NOTHING` if the plan says nothing of it."""

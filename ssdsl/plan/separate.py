@@ -134,7 +134,7 @@ def separated(model: ModelIndex, facts: Facts) -> ModelIndex:
         for name, made in separation.made.items():
             parts |= {copy: (*model.parts.get(name, ()), run) for copy, run in zip(made, runs, strict=False)}
         parts = {o.name: parts[o.name] for o in graph.operators if o.name in parts}
-        model.separated[key] = index_model(graph, parts, model.recast)
+        model.separated[key] = index_model(graph, parts, model.altered)
     return model.separated[key]
 
 

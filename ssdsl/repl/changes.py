@@ -112,9 +112,8 @@ def _shards(old: Context, new: Context) -> Iterator[str]:
 
 def _placements(old: Context, new: Context) -> Iterator[str]:
     groups: dict[Devices, list[str]] = {}
-    recast = new.model.recast if old.model.recast is None else None
-    casts = {cast.name for cast in recast.casts} if recast is not None else set[str]()
-    for name in (name for name in new.model.operators if name not in casts):
+    added = new.model.added - old.model.added
+    for name in (name for name in new.model.operators if name not in added):
         placement = new.facts.of(name).place
         if placement is not None and _before(old, name).place is None:
             groups.setdefault(Devices(placement.mesh, placement.fixed), []).append(name)
@@ -167,6 +166,12 @@ def _precisions(old: Context, new: Context) -> Iterator[str]:
         yield f"{_operators(new, stated.operators)} compute in {stated.dtype}"
 
 
+def _compressions(old: Context, new: Context) -> Iterator[str]:
+    for stated in new.facts.compressions[len(old.facts.compressions) :]:
+        how = "in eight bits" if stated.k is None else f"by the {stated.k} largest numbers"
+        yield f"what {_operators(new, stated.operators)} pass on is compressed along {stated.dim}: each line {how}"
+
+
 def _choices(old: Context, new: Context) -> Iterator[str]:
     for name, turns in new.facts.choices.items():
         if name not in old.facts.choices:
@@ -174,8 +179,8 @@ def _choices(old: Context, new: Context) -> Iterator[str]:
 
 
 def _before(old: Context, operator: str) -> OpPlan:
-    """The earlier record of an operator; `NOTHING` if the model has it only now, as a part that is named or as a
-    cast."""
+    """The earlier record of an operator; `NOTHING` if the model has it only now, as a part that is named, or
+    behind a statement that changes the model."""
     return old.facts.of(operator) if operator in old.model.operators else NOTHING
 
 
@@ -201,5 +206,6 @@ KINDS: tuple[Callable[[Context, Context], Iterator[str]], ...] = (
     _prefetches,
     _on_host,
     _precisions,
+    _compressions,
     _choices,
 )

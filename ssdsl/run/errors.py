@@ -344,6 +344,20 @@ class PiecesIncomplete(Diagnostic):
     reason: str
 
 
+class CodesDiffer(Diagnostic):
+    """`compress OPS by topk(64) along embed` chooses numbers of each line, and rounding may change the choice. So
+    `ssdsl verify` also gives each part of what compresses the single device's numbers, and gradients: what it makes of
+    them is then equal to the bit."""
+
+    code = "E0524"
+    title = "a part of `{operator}` compresses otherwise than the single device"
+    note = "{count} of {total} compressing operators differ"
+    help = "this is a bug of ssdsl: report it with the plan and the model"
+    operator: str
+    count: int
+    total: int
+
+
 class RunDiffers(Diagnostic):
     """The plan's numbers differ from those of the single device. A plan must not change what is computed.
 

@@ -9,6 +9,7 @@ from typing import Any
 _NAMES = {
     "kernels.attention": "attention_keys banded_attention_part causal_attention_part",
     "kernels.compiled": "compiled",
+    "kernels.compression": "decode encode",
     "random.counter_rng": "step_keys",
     "ranks.collectives": "all_gather all_reduce all_reduce_ all_to_all exchange keep_first narrow reduce_scatter "
     "reshard rows_to_all start_reshard",

@@ -36,7 +36,7 @@ def kernel_functions() -> tuple[str, ...]:
 
 
 KERNELS = {n: getattr(runtime, n) for n in ("Part", "contiguous", "first", "first_time", *kernel_functions(), *OF_ROWS)}
-CALLED = {n: getattr(runtime, n) for n in (*FUNCTIONS, "linear_scan")}
+CALLED = {n: getattr(runtime, n) for n in (*FUNCTIONS, "linear_scan", "encode", "decode")}
 CODE = {"torch": torch, "F": F, "aten": torch.ops.aten, "device": torch.device("cpu"), **KERNELS, **CALLED}
 Values = dict[str, torch.Tensor]
 Place = tuple[int, ...]  # the value of each cut's index

@@ -543,6 +543,8 @@ def along(p: Probe) -> Results:
         torch.ops.ssdsl.linear_scan(x(4, 2, 6), x(4, 2, 6), None, 0, False),
         torch.ops.ssdsl.linear_scan(x(1, 4, 1), x(2, 4, 6), x(2, 6), 1, True),
         torch.ops.ssdsl.linear_scan(x(6), x(4, 6), x(1), 0, False),
+        torch.ops.ssdsl.decode(torch.ops.ssdsl.encode(x(4, 6), 1, 3, 2), 1, 6, 2),
+        torch.ops.ssdsl.decode(torch.ops.ssdsl.encode(x(2, 6, 4), 1, 3), 1, 6),
         *x(4, 6).topk(2),
         x(4, 6).roll(1),
         x(2, 4, 6).roll((1, 2), (1, 2)),

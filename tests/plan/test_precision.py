@@ -12,11 +12,11 @@ from torch import nn
 from ssdsl.compile import compile_evaluation, compile_source
 from ssdsl.lang.format import format_script
 from ssdsl.lang.parse import parse
+from ssdsl.model.alter.recast import recast
+from ssdsl.model.alter.run_graph import GraphModel
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.load.model import Model
 from ssdsl.model.module_to_graph import capture
-from ssdsl.model.recast import recast
-from ssdsl.model.run_graph import GraphModel
 from ssdsl.record import as_dict, replace
 from ssdsl.run.verify.single_device import Trained, reference
 from ssdsl.runtime.options import Training

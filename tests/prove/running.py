@@ -1,8 +1,8 @@
 """Whether a program goes wrong when it runs: its ranks as threads, against a single device."""
 
 from ssdsl.ir.program import Program
+from ssdsl.model.alter.run_graph import trained_model
 from ssdsl.model.load.model import Model
-from ssdsl.model.run_graph import recast_model
 from ssdsl.run.in_process.run_in_process import RanksFailed, program_of, run_in_process
 from ssdsl.run.verify.verify import difference, verify_dumps
 from ssdsl.runtime.options import Training
@@ -24,7 +24,7 @@ def runs_wrong(program: Program, model: Model) -> str:
         return f"crash: {type(error).__name__}"
     try:
         found = difference(
-            verify_dumps(recast_model(model, program.plan.recast), TRAINING, finished.losses, finished.dumps)
+            verify_dumps(trained_model(model, program.plan.altered), TRAINING, finished.losses, finished.dumps)
         )
     except Exception as error:
         return f"nothing to compare: {type(error).__name__}"

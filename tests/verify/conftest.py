@@ -16,9 +16,9 @@ from ssdsl.ir.program import Kernels
 from ssdsl.ir.program import Program as IrProgram
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
+from ssdsl.model.alter.run_graph import trained_model
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
-from ssdsl.model.run_graph import recast_model
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.run.errors import RunDiffers
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
@@ -61,7 +61,7 @@ class Program:
     @property
     def one_device(self) -> Model:
         """The model that a single device trains."""
-        return recast_model(self.model, self.compiled.plan.recast)
+        return trained_model(self.model, self.compiled.plan.altered)
 
     @cached_property
     def folder(self) -> Path:

@@ -1,14 +1,25 @@
 """`ssdsl verify`: compares the plan's losses, gradients and weights with those of a single device."""
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import named_cluster
 from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import compiled, load, working
+from ssdsl.cli.pipeline import LoadedPlan, compiled, load, working
 from ssdsl.cli.terminal import print_json, print_views, results, show_diagnostics
 from ssdsl.cli.training import check_kernels, check_optimizer, compared, train, warn_of_losses, workplace
 from ssdsl.kernel_choice import EAGER
+from ssdsl.text.diagnostic import PlanError
+
+if TYPE_CHECKING:
+    from ssdsl.model.alter.altered import Altered
+    from ssdsl.run.results import RunResult
+    from ssdsl.run.verify.compare import Comparison
+    from ssdsl.runtime.options import Training
+    from ssdsl.workspace import Compiled
 
 
 def verify(
@@ -40,9 +51,7 @@ def verify(
     check_optimizer(optimizer)
     loaded = load(plan, model, seed, generator, meta, trains=True)
     program = compiled(loaded, overrides, cluster=named_cluster(cluster), kernels=kernels)
-    from ssdsl.model.run_graph import recast_model
     from ssdsl.run.verify.verify import compared_steps, difference, nothing_compared
-    from ssdsl.run.verify.verify import verify as compare
     from ssdsl.runtime.options import Training
     from ssdsl.show.tables.verdict import equal_text, verdict_json, verdict_view
 
@@ -59,11 +68,9 @@ def verify(
     )
     loaded = compared(loaded)
     with workplace(out) as folder:
-        result = train(loaded, program, training, folder, processes, dump=True)
-        with working("training on a single device"):
-            alone = recast_model(loaded.model, program.plan.recast)
-            comparisons = compare(alone, training, result, folder / "program", program.program.kernels)
-    wrong = difference(comparisons, loaded.graph) or nothing_compared(comparisons, loaded.model, loaded.graph)
+        result, comparisons = _compared(loaded, program, program.plan.altered, training, folder, processes)
+        wrong = difference(comparisons, loaded.graph) or nothing_compared(comparisons, loaded.model, loaded.graph)
+        also = "" if wrong is not None else _without_loss(loaded, program, training, folder, processes)
     if compared_steps(comparisons)[0]:
         warn_of_losses(result, lr)
     if json:
@@ -75,4 +82,49 @@ def verify(
         show_diagnostics([wrong])
         raise typer.Exit(1)
     if not json:
-        results.print(equal_text(comparisons, program.plan.devices, program.plan.recast is not None), style="green")
+        results.print(f"{equal_text(comparisons, program.plan.devices, program.plan.altered)}{also}", style="green")
+
+
+def _compared(
+    loaded: LoadedPlan,
+    program: "Compiled",
+    changes: "Altered | None",
+    training: "Training",
+    folder: Path,
+    processes: int | None,
+) -> "tuple[RunResult, tuple[Comparison, ...]]":
+    """Trains as a program says, and compares with a single device that trains the model with these changes."""
+    from ssdsl.model.alter.run_graph import trained_model
+    from ssdsl.run.verify.verify import verify
+
+    result = train(loaded, program, training, folder, processes, dump=True)
+    with working("training on a single device"):
+        alone = trained_model(loaded.model, changes)
+        return result, verify(alone, training, result, folder / "program", program.program.kernels)
+
+
+def _without_loss(
+    loaded: LoadedPlan, program: "Compiled", training: "Training", folder: Path, processes: int | None
+) -> str:
+    """For a plan that compresses: compares it with compressions that keep all numbers, and what each part of these
+    makes of the single device's numbers. Returns what is equal; raises PlanError for what differs."""
+    from ssdsl.compile import compile_lossless
+    from ssdsl.run.errors import CodesDiffer
+    from ssdsl.run.verify.codes import unlike_codes
+    from ssdsl.run.verify.verify import difference
+
+    changes = program.plan.altered
+    if changes is None or not changes.compressed:
+        return ""
+    count, unlike = unlike_codes(loaded.model, changes.graph, program.program, training.seed)
+    if unlike:
+        raise PlanError(CodesDiffer(None, unlike[0], len(unlike), count))
+    whole, others = compile_lossless(program), changes.without_compression(loaded.graph)
+    _, comparisons = _compared(loaded, whole, others, training, folder / "whole", processes)
+    if (wrong := difference(comparisons, loaded.graph)) is not None:
+        raise PlanError(wrong)
+    compared = sum(c.is_compared and not c.in_float64 for c in comparisons)
+    return (
+        f"\nequal: {compared} tensors where compressions keep all numbers"
+        f"\nequal to the bit: all parts of {count} compressing operators, given the single device's numbers"
+    )

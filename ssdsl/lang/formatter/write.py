@@ -114,6 +114,8 @@ def _simple(s: nodes.Statement) -> str:
             return f"keep {spell(operators)}{cut} through {through.text}" + (
                 "" if phase is None else f" in {phase.text}"
             )
+        case nodes.CompressStatement(operators, how, dim):
+            return f"compress {spell(operators)} by {spell(how)} along {spell_dim(dim.text)}"
         case nodes.OrderStatement(steps):
             return "order " + " -> ".join(map(spell, steps))
         case nodes.ForStatement(bindings, body, True):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ssdsl.model.alter.run_graph import Values, run_operator
 from ssdsl.model.capture.initial_state import constants_of
 from ssdsl.model.capture.module_error import own_failure
 from ssdsl.model.capture.preserve import module_kept
@@ -24,7 +25,6 @@ from ssdsl.model.graph import Graph, Operator, Origin
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.unmaterialised import named_tensors
 from ssdsl.model.products import step_flops
-from ssdsl.model.run_graph import Values, run_operator
 from ssdsl.record import Record
 from ssdsl.runtime.random.single_device import Draws
 from ssdsl.text.diagnostic import PlanError

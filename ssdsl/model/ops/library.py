@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ssdsl.runtime.kernels.compression import decode, encode
 from ssdsl.runtime.kernels.experts import combine, count_rows, dispatch, expert_mm, routed_mm
 from ssdsl.runtime.kernels.linear_scan import linear_scan
 from ssdsl.runtime.random import distributions
@@ -54,6 +55,8 @@ FUNCTIONS: dict[str, Function] = {
     "combine(Tensor rows, Tensor experts, Tensor own)": combine,
     "linear_scan(Tensor decay, Tensor update, Tensor? initial, int dim, bool before)": linear_scan,
     "count_rows(Tensor experts, Tensor own, SymInt each)": count_rows,
+    "encode(Tensor x, int dim, SymInt length, SymInt? k=None)": encode,
+    "decode(Tensor code, int dim, SymInt size, SymInt? k=None)": decode,
 }
 for distribution in distributions.DISTRIBUTIONS:
     form = f"{distribution}(Tensor? like, float first, float second, {NOISE}, ScalarType dtype)"

@@ -13,6 +13,7 @@ from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.expressions import evaluate, truth, turns
 from ssdsl.plan.eval.select import NamesParts
 from ssdsl.plan.statements.buckets import bucket
+from ssdsl.plan.statements.compress import compress
 from ssdsl.plan.statements.dim import dim
 from ssdsl.plan.statements.keep import keep
 from ssdsl.plan.statements.order import clock, names_halves, order
@@ -108,6 +109,8 @@ def _statement(ctx: Context, s: nodes.Statement) -> Returned | None:
             keep(ctx, s)
         case nodes.PrecisionStatement():
             precision(ctx, s)
+        case nodes.CompressStatement():
+            compress(ctx, s)
         case nodes.RequireStatement():
             require(ctx, s)
         case _:

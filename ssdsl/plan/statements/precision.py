@@ -1,19 +1,16 @@
 """`precision OPS to bf16`: the types in which operators compute. It changes what is computed: the model that a plan
-trains is then the captured one with these casts (`model/recast.py`), on one device as on many."""
-
-import importlib.util
+trains is then the captured one with these casts (`model/alter/recast.py`), on one device as on many."""
 
 from ssdsl.lang import nodes
 from ssdsl.lang.formatter.spell import spell
-from ssdsl.model.graph import twins
-from ssdsl.model.recast import CannotCompute, Recast, recast
+from ssdsl.model.alter.recast import CannotCompute
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.errors.values import Wanted, required
 from ssdsl.plan.eval.expressions import evaluate
 from ssdsl.plan.eval.select import require_some, require_whole
 from ssdsl.plan.facts import Facts
-from ssdsl.plan.model_index import ModelIndex, index_model
+from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Precision
 from ssdsl.plan.values import is_selection
 from ssdsl.text.diagnostic import PlanError
@@ -24,7 +21,6 @@ REASONS = {
     "fp16": "its small gradients need a loss scale, which a whole model in it has: --precision fp16",
     "fp8": "torch only multiplies in it (torch._scaled_mm), with scales that follow from the numbers of a tensor",
 }  # of types in which torch computes, too
-MOST_KEPT = 8  # graphs with casts, of the last plans for a model
 
 
 def precision(ctx: Context, s: nodes.PrecisionStatement) -> None:
@@ -34,15 +30,13 @@ def precision(ctx: Context, s: nodes.PrecisionStatement) -> None:
         raise PlanError(NoSuchPrecision(s.dtype.span, s.dtype.text, REASONS.get(s.dtype.text, ""), tuple(TYPES)))
     value = required(evaluate(ctx, s.operators), is_selection, s.operators, Wanted.OPERATORS)
     require_whole(ctx, value, s.operators, "precision")
-    casts = frozenset[str]() if ctx.model.recast is None else frozenset(o.name for o in ctx.model.recast.casts)
-    operators = ctx.model.only_compute(value.operators - casts)
+    operators = ctx.model.only_compute(value.operators - ctx.model.added)
     require_some(ctx, operators, value.of_items, s.operators, "precision")
     ctx.facts.precisions.append(Precision(operators, dtype, spell(s.operators), s.span))
 
 
-def in_types(model: ModelIndex, facts: Facts) -> ModelIndex:
-    """The model in which operators have the types that statements give them. Raises PlanError where they cannot, or if
-    some have two types."""
+def types_of(model: ModelIndex, facts: Facts) -> dict[str, str]:
+    """The types that statements give operators, by name. Raises PlanError if some have two."""
     types: dict[str, str] = {}
     for stated in facts.precisions:
         if other := [name for name in stated.operators if types.setdefault(name, stated.dtype) != stated.dtype]:
@@ -51,23 +45,14 @@ def in_types(model: ModelIndex, facts: Facts) -> ModelIndex:
             less = f"({stated.selected})" if " " in stated.selected else stated.selected
             words = first.selected, less, WORDS[first.dtype]
             raise PlanError(TwoPrecisions(stated.span, operator.kind, operator.module, *words, first=first.span))
-    key = tuple(sorted(types.items()))
-    if key not in model.in_types:
-        if importlib.util.find_spec("torch") is None:
-            raise PlanError(PrecisionWithoutTorch(facts.precisions[0].span))
-        try:
-            graph = recast(model.graph, types)
-        except CannotCompute as error:
-            kind, module = error.operator.kind, error.operator.module
-            stated = next(p for p in facts.precisions if error.operator.name in p.operators)
-            selected, word = stated.selected, WORDS[stated.dtype]
-            raise PlanError(NoKernel(stated.span, kind, module, error.reason, selected, word)) from None
-        if len(model.in_types) == MOST_KEPT:
-            model.in_types.clear()
-        of_twins = {twin: types[o.name] for twin, o in twins(model.graph.operators) if o.name in types}
-        casts = tuple(o for o in graph.operators if o.name not in model.operators)
-        model.in_types[key] = index_model(graph, recast=Recast(of_twins, graph, casts))
-    return model.in_types[key]
+    return types
+
+
+def no_kernel(error: CannotCompute, facts: Facts) -> "NoKernel":
+    """The diagnostic of an operator that does not compute in the type that a statement gives it."""
+    kind, module = error.operator.kind, error.operator.module
+    stated = next(p for p in facts.precisions if error.operator.name in p.operators)
+    return NoKernel(stated.span, kind, module, error.reason, stated.selected, WORDS[stated.dtype])
 
 
 class NoSuchPrecision(Traced):
@@ -117,12 +102,3 @@ class NoKernel(Traced):
     reason: str
     selected: str
     word: str
-
-
-class PrecisionWithoutTorch(Traced):
-    """Where a plan gives operators other types, torch has to show what they keep for backward in these. A captured
-    graph shows that of the types of the model alone."""
-
-    code = "E0239"
-    title = "the types of operators cannot be changed where torch is not installed"
-    help = "install torch, or leave this line out"

@@ -25,7 +25,8 @@ DRAWN_OF_RESULT = frozenset(  # a number for each element of the result
 NO_DRAWS = (
     KEYS,
     KEY,
-    *(PREFIX + word for word in "banded_attention routed_mm expert_mm count_rows dispatch combine linear_scan".split()),
+    *(PREFIX + word for word in "banded_attention routed_mm expert_mm count_rows dispatch combine".split()),
+    *(PREFIX + word for word in "linear_scan encode decode".split()),
 )
 DRAWN_OF_SCORES = "ssdsl::attention_dropout"  # a number for each pair of a query and a key
 

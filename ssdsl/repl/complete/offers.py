@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ssdsl.lang.nodes import STATEMENTS, BucketStatement, EitherStatement, KeepStatement, PrecisionStatement
+from ssdsl.lang.nodes import SOFT_STATEMENTS, STATEMENTS
 from ssdsl.lang.parser.indentation import KEYWORDS
 from ssdsl.plan.values import Devices, Selection
 from ssdsl.repl.commands import COMMANDS, VIEW_COMMANDS
@@ -30,8 +30,7 @@ from ssdsl.repl.views import VIEWS
 WORD = re.compile(r"[A-Za-z_0-9]*$")
 OPEN_STRING = re.compile(r'(?:[^"#]|"[^"]*")*"(?P<inside>[^"]*)$')
 COMMENT = re.compile(r'(?:[^"#]|"[^"]*")*#')
-# keywords where a statement begins, and names elsewhere
-SOFT = tuple(s.keyword for s in (BucketStatement, EitherStatement, KeepStatement, PrecisionStatement))
+SOFT = tuple(statement.keyword for statement in SOFT_STATEMENTS)
 WORDS = (*STATEMENTS, *sorted(KEYWORDS - set(STATEMENTS)))
 SELECT = ("SPLIT", "ASSIGN", "ORDER", "RECOMPUTE", "ARROW", "AT")  # tokens in front of a selection
 INTRODUCE = ("PARAM", "LET", "DEF", "MESH", "DIM", "FOR")  # tokens in front of a new name

@@ -8,6 +8,8 @@ from ssdsl.analyse.state import MIXED
 from ssdsl.ir.function import names_along
 from ssdsl.ir.program import Compute, Program, Role, Start
 from ssdsl.lang.suggest import joined
+from ssdsl.model.alter.compress import code_of
+from ssdsl.model.alter.recast import CAST
 from ssdsl.model.graph import Operator
 from ssdsl.plan.paths import starred, starred_module
 from ssdsl.plan.plan import DividedAxis, Plan
@@ -26,9 +28,9 @@ MOSTLY = 0.5  # of the work: a warning
 def check_views(compiled: Compiled) -> tuple[View, ...]:
     """The tables about a compiled plan."""
     program = compiled.program
-    splits, types, whole = splits_view(compiled.plan), types_view(compiled.plan), whole_view(program)
-    stated = (meshes_view(compiled.plan), *_if_any(splits), *_if_any(types))
-    return *stated, _roles(compiled), repeated_view(program), *_if_any(whole)
+    plan = compiled.plan
+    stated = [view for view in (splits_view(plan), types_view(plan), compressed_view(plan)) if view.rows]
+    return meshes_view(plan), *stated, _roles(compiled), repeated_view(program), *_if_any(whole_view(program))
 
 
 def _if_any(view: View) -> tuple[View, ...]:
@@ -60,6 +62,7 @@ def check_json(compiled: Compiled, waits: View | None = None) -> dict[str, Any]:
         "meshes": meshes_view(compiled.plan),
         "splits": splits_view(compiled.plan),
         "precision": types_view(compiled.plan),
+        "compressed": compressed_view(compiled.plan),
         "roles": _roles(compiled),
         "repeated": repeated_view(program),
         "whole": whole_view(program),
@@ -119,18 +122,42 @@ def splits_view(plan: Plan) -> View:
     return View("splits", columns, rows, (note,))
 
 
+OTHER_MODEL = "this plan trains another model"
+
+
 def types_view(plan: Plan) -> View:
     """A row for each type that the plan gives operators, with how many these are and how many tensors are cast to it;
     one without operators for what is cast back."""
     columns = (Column("type", style="bold cyan"), *(Column(name, ColumnKind.COUNT) for name in ("operators", "casts")))
-    if plan.recast is None:
+    if plan.altered is None:
         return View("precision", columns, ())
-    operators = Counter(plan.recast.types.values())
-    casts = Counter(plan.graph.values[o.outputs[0].value].dtype for o in plan.recast.casts)
+    operators = Counter(plan.altered.types.values())
+    casts = Counter(plan.graph.values[o.outputs[0].value].dtype for o in plan.altered.added if o.target == CAST)
     rows = tuple((dtype, operators[dtype], casts[dtype]) for dtype in {**operators, **casts})
     return View(
-        "precision", columns, rows, ("one device computes in these types, too: this plan trains another model",)
+        "precision", columns, rows, (f"one device computes in these types, too: {OTHER_MODEL}",) if rows else ()
     )
+
+
+def compressed_view(plan: Plan) -> View:
+    """A row for what each kind of operator makes that is compressed, with the bits that a number of it has on its
+    way."""
+    columns = (
+        Column("compressed", ColumnKind.PATH),
+        Column("along", ColumnKind.PATH, style="green"),
+        Column("of", ColumnKind.COUNT, key="size"),
+        Column("kept", ColumnKind.COUNT),
+        Column("bits a number", ColumnKind.COUNT, key="bits"),
+        Column("results", ColumnKind.COUNT),
+    )
+    found: Counter[tuple[str, str, int, int, float]] = Counter()
+    for operator in plan.graph.operators if plan.altered is not None else ():
+        if (code := code_of(operator, plan.graph)) is not None:
+            made = f"{starred(operator.path)} {plan.graph.makers[operator.inputs[0].value].kind}".strip()
+            found[made, starred(code.dim.name), code.dim.size, code.kept, code.bits] += 1
+    rows = tuple((*row, count) for row, count in found.items())
+    notes = (f"one device compresses it, too, and gradients that come back: {OTHER_MODEL}",)
+    return View("compressed", columns, rows, notes if rows else ())
 
 
 def roles_view(program: Program) -> View:

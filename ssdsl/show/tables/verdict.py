@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ssdsl.show.view import Column, ColumnKind, View
 
 if TYPE_CHECKING:
+    from ssdsl.model.alter.altered import Altered
     from ssdsl.run.verify.compare import Comparison
 
 COLUMNS = (
@@ -29,15 +30,17 @@ def verdict_view(comparisons: "tuple[Comparison, ...]") -> View:
     return View("compared with a single device", COLUMNS, rows, tuple(_notes(comparisons)))
 
 
-def equal_text(comparisons: "tuple[Comparison, ...]", devices: int, is_recast: bool = False) -> str:
+def equal_text(comparisons: "tuple[Comparison, ...]", devices: int, changes: "Altered | None" = None) -> str:
     """The last line for a plan that computes what one device computes, without tensors that are NaN on both."""
     from ssdsl.run.verify.verify import compared_steps  # which loads torch, as the comparisons did
 
     compared, steps = compared_steps(comparisons)
     count = sum(c.is_compared and not c.in_float64 for c in comparisons)
     text = f"equal: {count} tensors on {devices} devices and on one"
-    if is_recast:
+    if changes is not None and changes.types:
         text += ", in the types that the plan gives operators"
+    if changes is not None and changes.compressed:
+        text += ", with what the plan compresses"
     if compared == steps:
         return text
     return f"{text}; {compared} of {steps} steps compared, because the other losses are not finite on both"

@@ -95,6 +95,10 @@ def largest(call: TypedCall) -> Signature:
     return signature([given], [found] * len(call.outputs))
 
 
+CODES = {  # of lines that are compressed (model/alter/compress.py)
+    "encode": "encode({x}, dim={dim}, length={length}, k={k})",
+    "decode": "decode({code}, dim={dim}, size={size}, k={k})",
+}
 ALONG_DIM = "cummax cummin sort argsort".split()
 
 
@@ -133,4 +137,5 @@ OPS = (
         for kind in ("r2c", "c2c", "c2r")
     ),
     *(Op(f"aten::{kind}", along(lambda call: (-2, -1))) for kind in ("tril", "triu")),
+    *(Op(f"ssdsl::{kind}", along(lambda call: call.argument("dim")), text=text) for kind, text in CODES.items()),
 )

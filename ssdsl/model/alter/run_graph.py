@@ -1,6 +1,6 @@
 """Runs a graph on one device, operator by operator, on the weights and buffers of its module.
 
-So runs the model that a plan trains, where that is not the module itself: `precision OPS to bf16`.
+So runs the model that a plan trains, where that is not the module itself (`altered.py`).
 """
 
 from collections.abc import Mapping
@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
+from ssdsl.model.alter.altered import Altered
 from ssdsl.model.capture.initial_state import constants_of
 from ssdsl.model.capture.overloads import as_torch, overload
 from ssdsl.model.graph import Graph, Operator, Origin, replace_refs
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import Batch
 from ssdsl.model.load.unmaterialised import named_tensors, tensors_in
-from ssdsl.model.recast import Recast
 from ssdsl.record import as_dict
 from ssdsl.runtime.layout.cut import contiguous
 from ssdsl.runtime.random.single_device import Draws
@@ -33,17 +33,22 @@ class GraphModel(Model, kw_only=True):
         return _loss(self.graph, self.module if module is None else module, batch)
 
 
-def recast_model(model: Model, recast: Recast | None) -> Model:
-    """The model that a plan trains: with the casts that it says, if it says some."""
-    return model if recast is None else GraphModel(**as_dict(model), graph=recast.graph)
+def trained_model(model: Model, altered: Altered | None) -> Model:
+    """The model that a plan trains: with the casts and compressions that it says, if it says some."""
+    return model if altered is None else GraphModel(**as_dict(model), graph=altered.graph)
 
 
-def _loss(graph: Graph, module: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    state = named_tensors(module)
-    values: Values = constants_of(graph) | state | dict(batch)
+def values_of(graph: Graph, module: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> Values:
+    """All values of a step, by name."""
+    values: Values = constants_of(graph) | named_tensors(module) | dict(batch)
     values |= {v.name: Draws.current().seed_and_step for v in graph.of(Origin.SEED)}
     for operator in graph.operators:
         values |= run_operator(operator, values)
+    return values
+
+
+def _loss(graph: Graph, module: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    state, values = named_tensors(module), values_of(graph, module, batch)
     with torch.no_grad():
         new = {buffer: values[value].clone() for buffer, value in graph.updates.items()}
         for buffer, value in new.items():

@@ -26,16 +26,14 @@ from ssdsl.model.graph import (
     Origin,
     Ref,
     Stage,
-    Twin,
     Value,
     dims_of,
     renamed,
     stage_of,
-    twins,
 )
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import SchemaParameter, Target, TorchWord
-from ssdsl.record import Record, replace
+from ssdsl.record import replace
 
 CAST = "aten::_to_copy"
 TARGET = Target(
@@ -57,27 +55,13 @@ class CannotCompute(Exception):
         self.operator, self.reason = operator, reason
 
 
-class Recast(Record):
-    """What a plan says of the types of operators: for each, by the key of its twins, its type; the graph with these
-    casts, which one device runs, and the casts."""
-
-    types: Mapping[Twin, str]
-    graph: Graph
-    casts: tuple[Operator, ...]
-
-    def of(self, graph: Graph) -> Graph:
-        """Another graph of the model, such as that of an evaluation, with the same casts."""
-        return recast(graph, {o.name: self.types[twin] for twin, o in twins(graph.operators) if twin in self.types})
-
-
 def recast(graph: Graph, types: Mapping[str, str]) -> Graph:
-    """The graph in which these computing operators, by their names, have these types. Raises CannotCompute."""
-    from ssdsl.model.observe.observe import observed  # which loads torch
-
+    """The graph in which these computing operators, by their names, have these types; not observed yet. Raises
+    CannotCompute."""
     casting = _Casting(graph, types)
     for operator in graph.operators:
         casting.add(operator)
-    return observed(casting.done())
+    return casting.done()
 
 
 @dataclass(slots=True)

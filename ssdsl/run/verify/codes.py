@@ -1,0 +1,97 @@
+"""Whether parts of a compressed result are, to the bit, what one device makes of the whole one; and of its gradient.
+
+A compression is a choice: rounding of what it is given may change what it keeps, so losses and gradients of a plan
+that compresses are compared with a wide allowance. Given the single device's numbers, however, nothing is left to
+rounding.
+"""
+
+import copy
+from collections.abc import Iterable, Iterator
+from itertools import product
+
+import torch
+
+from ssdsl.ir.function import OpPart, Split
+from ssdsl.ir.program import Program
+from ssdsl.model.alter.compress import DECODE, ENCODE
+from ssdsl.model.alter.run_graph import run_operator, values_of
+from ssdsl.model.graph import Graph, Operand, Operator
+from ssdsl.model.load.model import Model
+from ssdsl.runtime.layout.regions import Runs, shared
+from ssdsl.runtime.random.single_device import Draws
+
+Positions = dict[int, torch.Tensor]  # of a part, along each dimension of an operator that is cut
+
+
+def unlike_codes(model: Model, graph: Graph, program: Program, seed: int) -> tuple[int, list[str]]:
+    """The number of compressing operators of a graph whose parts in a program were compared, and the names of those
+    that make other numbers than on one device, of its first batch."""
+    module = copy.deepcopy(model.module)
+    with Draws(seed, 0, model.generator):
+        values = values_of(graph, module, model.batches[0])
+    coded = {o.name: o for o in graph.operators if o.target in (ENCODE, DECODE)}
+    made = [operand.value for o in coded.values() for operand in o.outputs]
+    gradients = torch.autograd.grad(values[graph.loss], [values[name] for name in made])
+    given = dict(zip(made, gradients, strict=True))
+    cuts: dict[str, set[tuple[Split, ...]]] = {}
+    for function in program.functions:
+        for part in (i for i in function.body() if isinstance(i, OpPart) and i.operator in coded):
+            cuts.setdefault(part.operator, set()).add(tuple(s for s in part.splits if isinstance(s, Split)))
+    wrong = [name for name, splits in cuts.items() if not all(_alike(coded[name], values, given, s) for s in splits)]
+    return len(cuts), wrong
+
+
+def _alike(
+    operator: Operator, values: dict[str, torch.Tensor], given: dict[str, torch.Tensor], splits: tuple[Split, ...]
+) -> bool:
+    """Whether all parts of an operator make of the parts of these values, and of the gradients that are given, what it
+    makes of the whole ones."""
+    (read,), (made,) = operator.inputs, operator.outputs
+    x, y, gradient = values[read.value].detach(), values[made.value].detach(), given[made.value]
+    back = _run(operator, read, x, gradient)[1]
+    for at in _parts(operator, splits):
+        result, found = _run(operator, read, _cut(operator, read, x, at), _cut(operator, made, gradient, at))
+        expected = ((result, _cut(operator, made, y, at)), (found, _cut(operator, read, back, at)))
+        if not all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in expected):
+            return False
+    return True
+
+
+def _run(
+    operator: Operator, read: Operand, x: torch.Tensor, gradient: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The result of an operator, and the gradient of what it reads."""
+    x = x.clone().requires_grad_()
+    (result,) = run_operator(operator, {read.value: x}).values()
+    (found,) = torch.autograd.grad(result, x, gradient)
+    return result.detach(), found
+
+
+def _parts(operator: Operator, splits: tuple[Split, ...]) -> Iterator[Positions]:
+    sizes = [dim.size for dim in operator.dims]
+    for numbers in product(*(range(split.digit.parts) for split in splits)):
+        runs: dict[int, Runs] = {dim: ((0, sizes[dim]),) for split in splits for dim in split.dims}
+        for split, number in zip(splits, numbers, strict=True):
+            for dim in split.dims:
+                runs[dim] = shared(runs[dim], split.in_dim(sizes, dim).runs(sizes[dim], number))
+        yield {dim: _positions(found) for dim, found in runs.items()}
+
+
+def _positions(runs: Iterable[tuple[int, int]]) -> torch.Tensor:
+    return torch.tensor([position for start, end in runs for position in range(start, end)])
+
+
+def _cut(operator: Operator, operand: Operand, x: torch.Tensor, at: Positions) -> torch.Tensor:
+    """A part of a tensor, whose axes may be made of several dimensions."""
+    sizes = [[operator.dims[d].size for d in axis] for axis in operand.axes]
+    found = x.reshape([size for axis in sizes for size in axis])
+    lengths = []
+    place = 0
+    for axis in operand.axes:
+        length = 1
+        for dim in axis:
+            found = found.index_select(place, at[dim]) if dim in at else found
+            length *= found.shape[place]
+            place += 1
+        lengths.append(length)
+    return found.reshape(lengths).contiguous()
