@@ -11,14 +11,13 @@ from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.lower.lower import After, lower
 from ssdsl.lower.stages import Held
-from ssdsl.model.alter.compress import lossless
 from ssdsl.model.graph import Graph
-from ssdsl.plan.interpret import interpret_all
+from ssdsl.plan.interpret import interpret_all, read_plan
+from ssdsl.plan.model_index import index_model
 from ssdsl.plan.neighbours.carry_over import carry_over
 from ssdsl.plan.neighbours.refit import Keep
 from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import require_proof
-from ssdsl.record import replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled, Workspace
@@ -87,14 +86,18 @@ def compile_evaluation(
     return Compiled(training.source, program.plan, program, require_proof(program), left_out(graph))
 
 
-def compile_lossless(training: Compiled, cluster: Cluster | None = None) -> Compiled:
-    """Compiles the same plan with compressions that keep all numbers, so that it trains the model without them; all
-    else is as it was. Raises PlanError."""
-    from ssdsl.model.observe.observe import observed  # which loads torch
-
-    plan = replace(training.plan, graph=observed(lossless(training.plan.graph)))
-    program = lower(plan, cluster, kernels=training.program.kernels)
-    return Compiled(training.source, plan, program, require_proof(program), ())
+def compile_lossless(
+    source: Source,
+    graph: Graph,
+    overrides: Mapping[str, int],
+    folder: Path | None,
+    cluster: Cluster | None = None,
+    kernels: Kernels = Kernels.EAGER,
+) -> Compiled:
+    """As `compile_source`, with compressions that keep all numbers: the plan then trains the model without them."""
+    plan = read_plan(parse(source), index_model(graph, lossless=True), overrides, folder).plan
+    program = lower(plan, cluster, kernels=kernels)
+    return Compiled(source, plan, program, require_proof(program), ())
 
 
 def _carried(training: Compiled, graph: Graph, cluster: Cluster | None, *, trains: bool) -> Program:

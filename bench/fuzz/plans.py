@@ -49,11 +49,24 @@ def draw_plan(draw: Random, graph: Graph, dim: str = "") -> tuple[str, ...]:
         chosen = draw.choice([plan.selection().text, *{f"model.{o.kind}" for o in plan.operators if o.kind.isalpha()}])
         less = f" - {plan.selection().text}" if draw.random() < 0.3 else ""
         plan.statements += [f"precision {chosen}{less} to bf16"] if chosen[0].isalpha() else []
+    if draw.random() < 0.1:
+        _compress(plan)
     if plan.slices and draw.random() < 0.8:
         _schedule(plan)
     elif draw.random() < 0.5:
         draw.choice([_schedule, _schedule, _clock, _order])(plan)
     return tuple(plan.statements)
+
+
+def _compress(plan: Drawing) -> None:
+    """`compress OPS by topk(k) along DIM`, or `by int8`."""
+    chosen, draw = plan.selection(), plan.draw
+    made = ((o, dim) for o in chosen.operators for out in o.outputs for axis in out.axes for dim in axis)
+    sizes = {o.dims[dim].name: o.dims[dim].size for o, dim in made}
+    if sizes and chosen.text[0].isalpha():
+        dim = draw.choice(sorted(sizes))
+        how = draw.choice(["int8", f"topk({draw.randint(1, sizes[dim])})"])
+        plan.statements.append(f"compress {chosen.text} by {how} along {dim.removesuffix('.0')}")
 
 
 def _devices(plan: Drawing) -> None:

@@ -12,7 +12,8 @@ from zlib import crc32
 from bench.fuzz.models import Recipe
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
-from ssdsl.ir.program import Kernels
+from ssdsl.compile import compile_lossless
+from ssdsl.ir.program import Kernels, Program
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.model.alter.run_graph import trained_model
@@ -22,9 +23,11 @@ from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.module_to_graph import capture
 from ssdsl.plan.interpret import interpret_all
+from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import prove
 from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import RanksFailed, program_of, run_in_process, run_with_noise
+from ssdsl.run.verify.codes import unlike_codes
 from ssdsl.run.verify.error_growth import EXACT
 from ssdsl.run.verify.verify import difference, verify_dumps
 from ssdsl.runtime.options import Training
@@ -120,10 +123,25 @@ def try_plan(
     except Exception as error:
         return Outcome("compiler", error_sign(error), trace(error))
     ran = _run(trained_model(model, plan.altered), program, training, kernels)
+    if plan.altered is not None and plan.altered.compressed and ran.kind == "equal":
+        ran = _without_compression(model, graph, plan_text, plan, lowered, training)
     if failures:
         sign = f"{failures[0].rule}, {f'and {ran.kind}' if ran.is_failure else 'though right'}"
         return Outcome("unproved", sign, "\n".join([*(render(f) for f in failures[:3]), ran.text]))
     return replace(ran, sign=f"{ran.sign}, proved") if ran.is_failure else ran
+
+
+def _without_compression(
+    model: Model, graph: Graph, text: str, plan: Plan, lowered: Program, training: Training
+) -> Outcome:
+    """What becomes of a plan whose compressions keep all numbers, and what their parts make of one device's numbers."""
+    assert plan.altered is not None
+    _, unlike = unlike_codes(model, plan.altered.graph, lowered, training.seed)
+    if unlike:
+        return Outcome("wrong", "codes", ", ".join(unlike))
+    whole = compile_lossless(Source("plan.ssp", text), graph, {}, FOLDER, kernels=lowered.kernels)
+    alone = trained_model(model, plan.altered.without_compression(graph))
+    return _run(alone, program_of(whole.program, model), training, lowered.kernels)
 
 
 def _run(model: Model, program: CompiledProgram, training: Training, kernels: Kernels) -> Outcome:

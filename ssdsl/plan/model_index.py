@@ -45,6 +45,7 @@ class ModelIndex:
     )  # of operators that are parts which a plan names
     separated: dict[Hashable, "ModelIndex"] = field(default_factory=dict, repr=False)  # with further parts
     altered: Altered | None = None  # if a plan changes the model
+    lossless: bool = False  # compressions then keep all numbers: their operators are there, and change nothing
     altered_as: dict[Hashable, "ModelIndex"] = field(default_factory=dict, repr=False)  # with such changes
     places: dict[Hashable, DimPlaces] = field(default_factory=dict, repr=False)  # of dimensions, by operators and name
     balanced: dict[tuple[frozenset[str], Stages], Units] = field(default_factory=dict, repr=False)  # of `balance`
@@ -120,7 +121,10 @@ class ModelIndex:
 
 
 def index_model(
-    graph: Graph, parts: Mapping[str, tuple[PartRun, ...]] | None = None, altered: Altered | None = None
+    graph: Graph,
+    parts: Mapping[str, tuple[PartRun, ...]] | None = None,
+    altered: Altered | None = None,
+    lossless: bool = False,
 ) -> ModelIndex:
     """The look-up tables of a graph, of which some operators are `parts`; `altered` says what a plan changes of it."""
     parts = parts or {}
@@ -138,6 +142,7 @@ def index_model(
         calls=_calls(graph, parts),
         parts=parts,
         altered=altered,
+        lossless=lossless,
     )
 
 

@@ -70,7 +70,7 @@ def verify(
     with workplace(out) as folder:
         result, comparisons = _compared(loaded, program, program.plan.altered, training, folder, processes)
         wrong = difference(comparisons, loaded.graph) or nothing_compared(comparisons, loaded.model, loaded.graph)
-        also = "" if wrong is not None else _without_loss(loaded, program, training, folder, processes)
+        also = "" if wrong is not None else _without_loss(loaded, overrides, program, training, folder, processes)
     if compared_steps(comparisons)[0]:
         warn_of_losses(result, lr)
     if json:
@@ -104,7 +104,12 @@ def _compared(
 
 
 def _without_loss(
-    loaded: LoadedPlan, program: "Compiled", training: "Training", folder: Path, processes: int | None
+    loaded: LoadedPlan,
+    overrides: dict[str, int],
+    program: "Compiled",
+    training: "Training",
+    folder: Path,
+    processes: int | None,
 ) -> str:
     """For a plan that compresses: compares it with compressions that keep all numbers, and what each part of these
     makes of the single device's numbers. Returns what is equal; raises PlanError for what differs."""
@@ -119,7 +124,9 @@ def _without_loss(
     count, unlike = unlike_codes(loaded.model, changes.graph, program.program, training.seed)
     if unlike:
         raise PlanError(CodesDiffer(None, unlike[0], len(unlike), count))
-    whole, others = compile_lossless(program), changes.without_compression(loaded.graph)
+    graph, kernels = loaded.graph, program.program.kernels
+    whole = compile_lossless(loaded.source, graph, overrides, loaded.path.parent, kernels=kernels)
+    others = changes.without_compression(graph)
     _, comparisons = _compared(loaded, whole, others, training, folder / "whole", processes)
     if (wrong := difference(comparisons, loaded.graph)) is not None:
         raise PlanError(wrong)

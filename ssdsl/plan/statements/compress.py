@@ -90,10 +90,15 @@ def compressed_by(model: ModelIndex, facts: Facts) -> tuple[Compressed, ...]:
                 raise PlanError(_twice(model.operators[line.operator], stated, found[before]))
             found[line] = stated
     inside = {id(stated): frozenset(keys[name] for name in stated.operators) for stated in facts.compressions}
+    kept = {line: _size(model, line) if model.lossless else stated.k for line, stated in found.items()}
     return tuple(
-        Compressed(keys[line.operator], line.result, line.axis, stated.k, inside[id(stated)])
+        Compressed(keys[line.operator], line.result, line.axis, kept[line], inside[id(stated)])
         for line, stated in found.items()
     )
+
+
+def _size(model: ModelIndex, line: LineOf) -> int:
+    return model.graph.values[model.operators[line.operator].outputs[line.result].value].shape[line.axis]
 
 
 def _twice(operator: Operator, stated: Compression, first: Compression) -> "CompressedTwice":
@@ -127,7 +132,7 @@ class NothingLeaves(Traced):
 
     code = "E0293"
     title = "other operators read nothing of these that has `{dim}`"
-    help = "select what makes the results that others read, such as a stage: `compress stage[s] by …`"
+    help = "select fewer, such as the operators of one stage: what they make is then read by others"
     operators: str
     dim: str
 

@@ -17,6 +17,7 @@ from ssdsl.model.alter.compress import DECODE, ENCODE
 from ssdsl.model.alter.run_graph import run_operator, values_of
 from ssdsl.model.graph import Graph, Operand, Operator
 from ssdsl.model.load.model import Model
+from ssdsl.runtime.kernels.compression import bytes_of
 from ssdsl.runtime.layout.regions import Runs, shared
 from ssdsl.runtime.random.single_device import Draws
 
@@ -26,6 +27,7 @@ Positions = dict[int, torch.Tensor]  # of a part, along each dimension of an ope
 def unlike_codes(model: Model, graph: Graph, program: Program, seed: int) -> tuple[int, list[str]]:
     """The number of compressing operators of a graph whose parts in a program were compared, and the names of those
     that make other numbers than on one device, of its first batch."""
+    model = model.with_numbers()
     module = copy.deepcopy(model.module)
     with Draws(seed, 0, model.generator):
         values = values_of(graph, module, model.batches[0])
@@ -52,7 +54,7 @@ def _alike(
     for at in _parts(operator, splits):
         result, found = _run(operator, read, _cut(operator, read, x, at), _cut(operator, made, gradient, at))
         expected = ((result, _cut(operator, made, y, at)), (found, _cut(operator, read, back, at)))
-        if not all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in expected):
+        if not all(torch.equal(bytes_of(a), bytes_of(b)) for a, b in expected):
             return False
     return True
 

@@ -1,6 +1,6 @@
 """The sizes of compressed lines (`compression.py`), which a compiler without torch needs."""
 
-SHORT = 2**15  # lines that are no longer have their places in 16 bits
+PLACES = 0x5C00  # a place in a line is a digit in this base, or two for longer lines
 
 
 def line_bytes(size: int, itemsize: int, k: int | None) -> int:
@@ -10,4 +10,4 @@ def line_bytes(size: int, itemsize: int, k: int | None) -> int:
     >>> line_bytes(1024, 4, k=64), line_bytes(1024, 4, k=None)
     (384, 1028)
     """
-    return size + itemsize if k is None else min(k, size) * (itemsize + (2 if size <= SHORT else 4))
+    return size + itemsize if k is None else min(k, size) * (itemsize + (2 if size <= PLACES else 4))
