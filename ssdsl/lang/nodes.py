@@ -439,6 +439,14 @@ Statement = (  # in the order in which they are listed to a user
 )
 
 
+ChoiceStatement = EitherStatement | ParamStatement
+
+
+def name_of(choice: ChoiceStatement) -> str:
+    """The name under which a search chooses a number for it, and `--set` sets one."""
+    return choice.name if isinstance(choice, EitherStatement) else choice.name.text
+
+
 class Script(Node):
     statements: tuple[Statement, ...]
 
@@ -448,14 +456,18 @@ class Script(Node):
         return tuple(s.name.text for s in self.statements if isinstance(s, ParamStatement))
 
     @property
-    def choices(self) -> tuple[EitherStatement, ...]:
-        """Its choices between branches, in the order of the text."""
-        return tuple(node for node in walk(self) if isinstance(node, EitherStatement))
+    def choices(self) -> dict[str, "ChoiceStatement"]:
+        """What has a number in each turn of a loop, by name, in the order of the text: `either`, and params in
+        loops."""
+        found = [node for node in walk(self) if isinstance(node, ChoiceStatement)]
+        of_plan = {id(s) for s in self.statements if isinstance(s, ParamStatement)}
+        found.sort(key=lambda node: node.span.start)
+        return {name_of(choice): choice for choice in found if id(choice) not in of_plan}
 
     @property
     def numbers(self) -> tuple[str, ...]:
         """The names of the numbers that a setting of it has: its params, and its choices."""
-        return *self.params, *(choice.name for choice in self.choices)
+        return *self.params, *self.choices
 
 
 def statements_by_keyword() -> dict[str, tuple[type[Keyworded], ...]]:

@@ -103,6 +103,16 @@ class Uncut(Record):
     operators: tuple[str, ...]
 
 
+class Choice(Record):
+    """What has a number in each turn of the loops around it: a branch of an `either`, or a param in a loop. `numbers`
+    are those that a search tries, `own` is what it has without, `turns` what the loop is about in each turn."""
+
+    numbers: tuple[int, ...]
+    own: int
+    span: Span
+    turns: tuple[frozenset[str], ...] = ()
+
+
 @dataclass(slots=True)
 class Facts:
     """Facts are added, never taken back or replaced; only an index of queries may get their keys (`set_index`). The
@@ -161,9 +171,7 @@ class Facts:
     warnings: list[Diagnostic] = field(default_factory=list)  # about operators that a statement names in vain
     named_parts: list[NamedPart] = field(default_factory=list)  # which the next reading finds as operators
     of_all_parts: set[str] = field(default_factory=set)  # operators of which a statement named a part that they lack
-    choices: dict[str, tuple[frozenset[str], ...]] = field(
-        default_factory=dict
-    )  # for each turn of an `either`, by its name, what the loop around it is about
+    choices: dict[str, Choice] = field(default_factory=dict)  # by name: an `either`, or a param in a loop
     broken: set[str] = field(default_factory=set)  # indices and axes of statements that failed: no second complaint
     _counts: dict[tuple[frozenset[str], str], int] = field(default_factory=dict, repr=False)
     _runs: dict[tuple[frozenset[str], str], tuple[PartRun, ...]] = field(default_factory=dict, repr=False)

@@ -173,9 +173,10 @@ def _compressions(old: Context, new: Context) -> Iterator[str]:
 
 
 def _choices(old: Context, new: Context) -> Iterator[str]:
-    for name, turns in new.facts.choices.items():
+    for name, choice in new.facts.choices.items():
         if name not in old.facts.choices:
-            yield f"{name}: the first branch, in {counted(len(turns), 'turn')}; a search tries the others"
+            own = "the first branch" if name.startswith("either:") else choice.own
+            yield f"{name}: {own}, in {counted(len(choice.turns), 'turn')}; a search tries the others"
 
 
 def _before(old: Context, operator: str) -> OpPlan:

@@ -137,7 +137,7 @@ class Refinements:
         branches = None if found is None else found.best(self.memory, less)
         if found is None or branches is None:
             return None
-        others = {choice.name: (values.get(choice.name, 0),) for choice in best.sketch.script.choices}
+        others = {name: (values[name],) for name in best.sketch.script.choices if name in values}
         text = choices.with_branches(best.sketch.script, {**others, **branches}, self.model, found.said)
         return best.sketch.answered(text, dict(best.opened))
 

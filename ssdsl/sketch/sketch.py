@@ -19,7 +19,11 @@ from ssdsl.sketch.used_files import open_in_used_files
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 
-LISTED, ASKED, BRANCHES = "listed in the plan", "as you ask", "the branches"  # reasons that `OpenParam.why` gives
+LISTED, ASKED, BRANCHES = (
+    "listed in the plan",
+    "as you ask",
+    "for all turns of a loop",
+)  # reasons that `OpenParam.why` gives
 Values = dict[str, int]
 Meshes = tuple[tuple[str | int, ...], ...]  # the width of each axis of each mesh: a number or a param's name
 
@@ -160,10 +164,10 @@ def sketch_of(
             tried = tuple(dict.fromkeys((value, *tried)))
             if len(tried) > 1 or varies or value != facts.params[name]:
                 free[name] = OpenParam(name, value, tried, why, varies)
-    for choice in (choice for choice in script.choices if choice.name in facts.choices):
-        tried = tuple(asked.get(choice.name, range(len(choice.branches))))
+    for name, choice in facts.choices.items():
+        tried = tuple(asked.get(name, dict.fromkeys((choice.own, *choice.numbers))))
         if len(tried) > 1:
-            free[choice.name] = OpenParam(choice.name, tried[0], tried, ASKED if choice.name in asked else BRANCHES)
+            free[name] = OpenParam(name, tried[0], tried, ASKED if name in asked else BRANCHES)
     fixed = {**facts.params, **chosen}
     fixed = {name: value for name, value in fixed.items() if name not in free}
     set_by_user = frozenset(chosen.keys() - free.keys())

@@ -69,3 +69,34 @@ def test_it_is_written_in_one_way() -> None:
     assert format_script(parse(source), source) == (
         "either:  # a\n    recompute model\n\n# b\nor:  # c\n    prefetch model by 2\n"
     )
+
+
+IN_LOOP = """mesh gpus(dp = 2)
+split model by batch into dp
+assign model to gpus
+for layer in each("h.*"):
+    param again = 0 in [0, 1]
+    if again == 1:
+        recompute layer
+"""
+
+
+def test_a_param_in_a_loop_has_a_value_in_each_turn() -> None:
+    assert recomputed(plan(IN_LOOP)) == set()
+    assert recomputed(plan(IN_LOOP, again=1)) == {"0", "1"}
+    assert recomputed(plan(IN_LOOP, **{"again@1": 1})) == {"1"}
+    assert recomputed(plan(IN_LOOP, **{"again": 1, "again@1": 0})) == {"0"}
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (f"param again = 2\n{IN_LOOP}", "E0202"),
+        (f"{IN_LOOP}for layer in each('h.*'):\n    param again = 0 in [0, 1]\n".replace("'", '"'), "E0202"),
+        (IN_LOOP.replace("0 in [0, 1]", "2 in [0, 1]"), "E0282"),
+        ("def f(x):\n    for y in 0..x:\n        param n = 2\nf(2)\nmesh gpus(dp = 2)\nassign model to gpus\n", "E0227"),
+    ],
+)
+def test_a_param_in_a_loop_has_a_name_of_its_own(text: str, code: str) -> None:
+    with pytest.raises(PlanError, match=code):
+        plan(text)

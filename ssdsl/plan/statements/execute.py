@@ -12,7 +12,9 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.expressions import evaluate, truth, turns
 from ssdsl.plan.eval.select import NamesParts
+from ssdsl.plan.facts import Choice
 from ssdsl.plan.statements.buckets import bucket
+from ssdsl.plan.statements.choice import number_of_turn, say_what_turn_is_about
 from ssdsl.plan.statements.compress import compress
 from ssdsl.plan.statements.dim import dim
 from ssdsl.plan.statements.keep import keep
@@ -23,7 +25,7 @@ from ssdsl.plan.statements.precision import precision
 from ssdsl.plan.statements.recompute_prefetch import prefetch, recompute
 from ssdsl.plan.statements.split import split
 from ssdsl.plan.statements.use import use
-from ssdsl.plan.values import PlanFunction, Selection, Value
+from ssdsl.plan.values import PlanFunction, Value
 from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
 
@@ -140,8 +142,12 @@ class LetFunction(PlanFunction):
 
 
 def _loop(ctx: Context, bindings: tuple[nodes.Binding, ...], body: tuple[nodes.Statement, ...]) -> Returned | None:
+    choices = [nodes.name_of(s) for s in body if isinstance(s, nodes.ChoiceStatement)]
     for inner in turns(ctx, bindings):
-        if (returned := execute(inner, body)) is not None:
+        returned = execute(inner, body)
+        for name in choices:
+            say_what_turn_is_about(inner, name, body)
+        if returned is not None:
             return returned
     return None
 
@@ -165,12 +171,7 @@ def _either(ctx: Context, s: nodes.EitherStatement) -> Returned | None:
     """Executes the branch that a search has chosen for this turn, or for all turns, else the first. In a file that
     another one uses, it is always the first."""
     _check_no_param(s.branches)
-    if ctx.stack.files:
-        return execute(ctx, s.branches[0])
-    before = ctx.facts.choices.get(s.name, ())
-    around = (value.operators for value in ctx.scope.values.values() if isinstance(value, Selection))
-    ctx.facts.choices[s.name] = (*before, next(around, frozenset()))
-    number = ctx.overrides.get(f"{s.name}@{len(before)}", ctx.overrides.get(s.name, 0))
+    number = number_of_turn(ctx, s.name, Choice(tuple(range(len(s.branches))), 0, s.span))
     if not 0 <= number < len(s.branches):
         raise PlanError(NoSuchBranch(s.span, number, len(s.branches)))
     return execute(ctx, s.branches[number])

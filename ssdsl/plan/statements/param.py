@@ -7,11 +7,12 @@ from ssdsl.lang import nodes
 from ssdsl.lang.formatter.spell import spell
 from ssdsl.lang.suggest import joined
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.names import UnknownName
+from ssdsl.plan.errors.names import NameTaken, UnknownName
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted, items_of
 from ssdsl.plan.eval.expressions import evaluate, truth, whole_number
-from ssdsl.plan.facts import NumberOrigin
+from ssdsl.plan.facts import Choice, NumberOrigin
+from ssdsl.plan.statements.choice import number_of_turn
 from ssdsl.plan.values import is_whole
 from ssdsl.text.diagnostic import PlanError
 
@@ -19,20 +20,28 @@ FUNCTIONS = ("min", "max")
 
 
 def param(ctx: Context, s: nodes.ParamStatement) -> None:
-    """Binds a parameter to the value that the user set, else to its default. In a file that another one uses, it is
-    always the default.
+    """Binds a parameter to the value that the user set, else to its default. In a loop of the plan it has a value in
+    each turn. In a file that another one uses, it is always the default.
 
-    Raises PlanError in a block; for a default, or numbers to try, made of more than numbers and earlier parameters; and
-    for a default that is not among the numbers to try, unless these follow a parameter that the user may have set.
+    Raises PlanError in another block; for a default, or numbers to try, made of more than numbers and earlier
+    parameters; and for a default that is not among the numbers to try, unless these follow a parameter that the user
+    may have set.
     """
     # the scope of a file lies in that of the built-in words alone
-    if ctx.scope.parent is None or ctx.scope.parent.parent is not None:
+    is_in_loop = ctx.scope.parent is None or ctx.scope.parent.parent is not None
+    if is_in_loop and ctx.stack.functions:
         raise PlanError(MisplacedParam(s.span))
     value, domain = _number(ctx, s.default), _domain(ctx, s)
     overrides = () if ctx.stack.files else ctx.overrides
     follows = overrides and any(True for e in (s.default, s.domain) if e is not None for _ in names_in(e))
     if domain and value not in domain and s.name.text not in overrides and not follows:
         raise PlanError(DefaultNotTried(s.default.span, s.name.text, value, domain))
+    if is_in_loop:
+        other = ctx.facts.choices.get(s.name.text)
+        if s.name.text in ctx.facts.params or (other is not None and other.span != s.span):
+            raise PlanError(NameTaken(s.name.span, s.name.text, first=None if other is None else other.span))
+        ctx.scope.bind(s.name, number_of_turn(ctx, s.name.text, Choice(domain or (value,), value, s.span)))
+        return
     if ctx.stack.files:
         ctx.scope.bind(s.name, value)
         return
@@ -111,7 +120,8 @@ class DefaultNotTried(Traced):
 
 
 class MisplacedParam(Traced):
-    """`param` is inside a function, a loop or a condition. Parameters must be at the top of the plan."""
+    """`param` is inside a function, a condition or a branch of `either`. Parameters are at the top of the plan, so that
+    they are known without a model, or in one of its loops, where they have a value in each turn."""
 
     code = "E0227"
     title = "`param` stands inside a block"

@@ -31,7 +31,8 @@ def unlike_codes(model: Model, graph: Graph, program: Program, seed: int) -> tup
     module = copy.deepcopy(model.module)
     with Draws(seed, 0, model.generator):
         values = values_of(graph, module, model.batches[0])
-    coded = {o.name: o for o in graph.operators if o.target in (ENCODE, DECODE)}
+    late = program.plan.graph.by_name  # in which an index may have become a dimension
+    coded = {o.name: late.get(o.name, o) for o in graph.operators if o.target in (ENCODE, DECODE)}
     made = [operand.value for o in coded.values() for operand in o.outputs]
     gradients = torch.autograd.grad(values[graph.loss], [values[name] for name in made])
     given = dict(zip(made, gradients, strict=True))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, product
 from textwrap import dedent, indent
+from typing import assert_never
 
 from ssdsl.ir.program import Program
 from ssdsl.lang import nodes
@@ -28,10 +29,11 @@ Probe = Callable[[Values], Report | None]  # the simulated step under these valu
 
 
 class LayerTurns(Record):
-    """The turns of a choice: the kind of layer that each is about, and the devices, by their names in reports, on which
-    it runs."""
+    """The turns of a choice: the number that they have in the plan, and those that they may have; the kind of layer
+    that each is about, and the devices, by their names in reports, on which it runs."""
 
-    branches: int
+    own: int
+    numbers: tuple[int, ...]
     kinds: tuple[int, ...]
     devices: tuple[frozenset[str], ...]
 
@@ -48,7 +50,6 @@ def is_open(sketch: Sketch) -> bool:
 def turns_of(sketch: Sketch, values: Values, model: ModelIndex, program: Program) -> dict[str, LayerTurns]:
     """The choices that have several turns, in the plan's order."""
     facts = context_without_errors(sketch.script, model, sketch.overrides(values), sketch.folder).facts
-    of_choice = {choice.name: choice for choice in sketch.script.choices}
     where: dict[str, set[str]] = {}
     for role in program.roles:
         for function in program.functions_of(role):
@@ -56,13 +57,13 @@ def turns_of(sketch: Sketch, values: Values, model: ModelIndex, program: Program
                 where.setdefault(op.operator, set()).add(role.name)
     kinds: dict[tuple[int, ...], int] = {}
     found = {}
-    for name, around in facts.choices.items():
-        if len(around) > 1 and can_be_unlike(sketch.script, name):
-            layers = [model.ordered(operators) for operators in around]
+    for name, choice in facts.choices.items():
+        if len(choice.turns) > 1 and len({choice.own, *choice.numbers}) > 1 and can_be_unlike(sketch.script, name):
+            layers = [model.ordered(operators) for operators in choice.turns]
             calls = [tuple(model.calls[o.name] for o in layer) for layer in layers]
             devices = [frozenset(r for o in layer for r in where.get(o.name, ())) for layer in layers]
             numbers = tuple(kinds.setdefault(call, len(kinds)) for call in calls)
-            found[name] = LayerTurns(len(of_choice[name].branches), numbers, tuple(devices))
+            found[name] = LayerTurns(choice.own, choice.numbers, numbers, tuple(devices))
     return found
 
 
@@ -113,11 +114,11 @@ class OpenChoices:
     @classmethod
     def of(cls, turns: Mapping[str, LayerTurns], values: Values, report: Report, probe: Probe) -> "OpenChoices":
         """Measures all branches by whole plans."""
-        own = {name: values.get(name, 0) for name in turns}
+        own = {name: values.get(name, those.own) for name, those in turns.items()}
         effects: dict[tuple[str, Group, int], Effect] = {}
         before = {device.name: device for device in report.devices}
         for name, those in turns.items():
-            for kind, branch in product(sorted({*those.kinds}), range(those.branches)):
+            for kind, branch in product(sorted({*those.kinds}), those.numbers):
                 alike = those.alike(kind)
                 if branch == own[name]:
                     continue
@@ -164,7 +165,7 @@ class OpenChoices:
     def _options(self, device: str, group: Group, count: int) -> Iterator[tuple[float, float, dict[int, int]]]:
         """Yields the ways in which turns of a group may take branches: seconds, bytes, and the number of each."""
         own = self.own[group[0]]
-        others = [b for b in range(self.turns[group[0]].branches) if (device, group, b) in self.effects]
+        others = [b for b in self.turns[group[0]].numbers if (device, group, b) in self.effects]
         for taken in product(range(count + 1), repeat=len(others)):
             if sum(taken) <= count:
                 effects = [self.effects[device, group, branch] for branch in others]
@@ -205,17 +206,17 @@ def with_branches(
     loop whose turns take unlike branches is written once for each run of turns that are alike; that needs the model."""
     text = script.span.source.text
     for statement in reversed(script.statements):
-        inside = [node for node in nodes.walk(statement) if isinstance(node, nodes.EitherStatement)]
-        mine = [choice for choice in inside if choice.name in branches]
+        inside = {id(node) for node in nodes.walk(statement)}
+        mine = [(name, choice) for name, choice in script.choices.items() if name in branches and id(choice) in inside]
         if not mine:
             continue
         start, end = _line(text, statement.span.start), _end(text, statement)
-        count = max(len(branches[choice.name]) for choice in mine)
-        turns = [*zip(*(_for_all(branches[choice.name], count) for choice in mine), strict=True)]
+        count = max(len(branches[name]) for name, _ in mine)
+        turns = [*zip(*(_for_all(branches[name], count) for name, _ in mine), strict=True)]
         runs = [[n for n, _ in run] for _, run in groupby(enumerate(turns), key=lambda pair: pair[1])]
         copies = []
         for run in runs:
-            taken = [(c, b, partial(said, c.name, run[0], b)) for c, b in zip(mine, turns[run[0]], strict=True)]
+            taken = [(c, b, partial(said, n, run[0], b)) for (n, c), b in zip(mine, turns[run[0]], strict=True)]
             values = (
                 _these(statement, run, model) if len(runs) > 1 and isinstance(statement, nodes.ForStatement) else None
             )
@@ -230,7 +231,7 @@ def can_be_unlike(script: nodes.Script, name: str) -> bool:
     return any(
         isinstance(s, nodes.ForStatement)
         and len(s.bindings) == 1
-        and any(isinstance(inner, nodes.EitherStatement) and inner.name == name for inner in s.body)
+        and any(isinstance(inner, nodes.ChoiceStatement) and nodes.name_of(inner) == name for inner in s.body)
         for s in script.statements
     )
 
@@ -240,7 +241,7 @@ def _for_all(branches: tuple[int, ...], turns: int) -> tuple[int, ...]:
     return branches * turns if len(branches) == 1 else branches
 
 
-Taken = tuple[nodes.EitherStatement, int, Callable[[int], str]]  # a choice, its branch, and what others would change
+Taken = tuple[nodes.ChoiceStatement, int, Callable[[int], str]]  # a choice, its number, and what others would change
 
 
 def _resolved(text: str, statement: nodes.Statement, taken: Sequence[Taken], values: str | None) -> str:
@@ -260,15 +261,22 @@ def _resolved(text: str, statement: nodes.Statement, taken: Sequence[Taken], val
     return own
 
 
-def _branch(text: str, choice: nodes.EitherStatement, number: int, said: Callable[[int], str]) -> str:
-    """The lines of one branch in place of the choice, and the others as comments."""
+def _branch(text: str, choice: nodes.ChoiceStatement, number: int, said: Callable[[int], str]) -> str:
+    """The lines of one branch in place of the choice, or the number of a param; the others as comments."""
     margin = " " * (choice.span.start - _line(text, choice.span.start))
-    bodies = [dedent(text[_line(text, body[0].span.start) : _end(text, body[-1])]) for body in choice.branches]
-    lines = [bodies[number].rstrip()]
-    for other, body in enumerate(bodies):
-        if other != number:
-            first, *rest = body.rstrip().split("\n")
-            lines += [f"# not taken{said(other)}: {first}", *(f"#     {line}".rstrip() for line in rest)]
+    match choice:
+        case nodes.EitherStatement(branches):
+            bodies = [dedent(text[_line(text, body[0].span.start) : _end(text, body[-1])]) for body in branches]
+            lines = [bodies[number].rstrip()]
+            for other, body in enumerate(bodies):
+                if other != number:
+                    first, *rest = body.rstrip().split("\n")
+                    lines += [f"# not taken{said(other)}: {first}", *(f"#     {line}".rstrip() for line in rest)]
+        case nodes.ParamStatement(name, _, domain):
+            tried = "" if domain is None else f"  # of {domain.span.text}"
+            lines = [f"let {name.text} = {number}{tried}"]
+        case _:
+            assert_never(choice)
     return indent("\n".join(lines), margin)
 
 
@@ -281,6 +289,10 @@ def _these(loop: nodes.ForStatement, run: Sequence[int], model: ModelIndex | Non
             path = numbered_paths(model.paths, pattern, run)
             if path and match_paths(model.paths, path) == tuple(model.match(pattern)[turn] for turn in run):
                 return f'each("{path}")'
+        case nodes.Binary(operator="..", left=nodes.Number(text=first)):
+            numbers = [int(first) + turn for turn in run]
+            is_run = numbers == [*range(numbers[0], numbers[0] + len(numbers))]
+            return f"{numbers[0]}..{numbers[-1] + 1}" if is_run else str(numbers)
     text = values.span.text
     whole = text if re.fullmatch(r"[\w.]+(\(.*\))?", text) else f"({text})"
     return f"[{', '.join(f'{whole}[{turn}]' for turn in run)}]"

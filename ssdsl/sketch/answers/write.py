@@ -23,13 +23,13 @@ def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str])
 
     A number that is not in the param's list, as the user asked for it, is added.
     """
-    branches = {choice.name: (values[choice.name],) for choice in sketch.script.choices if choice.name in values}
+    branches = {name: (values[name],) for name in sketch.script.choices if name in values}
     text = with_branches(sketch.script, branches)
     script = parse(Source(sketch.source.name, text))
     domains = {p.name: p.domain for p in params(script, values)}
     for s in reversed(list(nodes.walk(script))):
         match s:
-            case nodes.ParamStatement():
+            case nodes.ParamStatement() if s.name.text in domains:
                 text = _with_default(text, s, values, notes, domains[s.name.text])
             case (
                 nodes.Do(call=nodes.Call(function=nodes.NameExpression(text=name), arguments=arguments))

@@ -46,11 +46,11 @@ def test_the_branches_are_the_best_of_all(seed: int) -> None:
     draw = Random(seed)
     kinds = tuple(draw.randrange(2) for _ in range(4))
     devices = tuple(frozenset([draw.choice("ab")]) for _ in range(4))
-    turns = {name: LayerTurns(draw.choice([2, 3]), kinds, devices) for name in ("x", "y")}
+    turns = {name: LayerTurns(0, tuple(range(draw.choice([2, 3]))), kinds, devices) for name in ("x", "y")}
     effects = {
         (device, (name, kind), branch): Effect(draw.randint(-9, 9), draw.randint(-9, 9))
         for device, kind, (name, those) in product("ab", range(2), turns.items())
-        for branch in range(1, those.branches)
+        for branch in those.numbers[1:]
     }
     room = draw.randint(-12, 3)
     reports = [SimpleNamespace(name=name, capacity_bytes=100 + room, peak_bytes=100) for name in "ab"]
@@ -66,7 +66,7 @@ def test_the_branches_are_the_best_of_all(seed: int) -> None:
         return seconds, size
 
     chosen = found.best(1.0, {}) or {"x": (0,) * 4, "y": (0,) * 4}
-    ways = [*product(*(product(range(turns[name].branches), repeat=4) for name in ("x", "y")))]
+    ways = [*product(*(product(turns[name].numbers, repeat=4) for name in ("x", "y")))]
     for device in "ab":
         seconds, size = costs(device, chosen["x"], chosen["y"])
         fitting = [cost for cost in (costs(device, x, y) for x, y in ways) if cost[1] <= room]
@@ -92,7 +92,7 @@ def test_a_search_finds_the_best_of_all_plans(plan: str, memory: float) -> None:
     search, simulations = settings(plan, memory)
     *_, last = search.results()
     (sketch,) = search.sketches
-    (choice,) = sketch.script.choices
+    (choice,) = sketch.script.choices.values()
 
     def steps() -> Iterator[float]:
         for branches in product(range(len(choice.branches)), repeat=4):
