@@ -288,20 +288,22 @@ class Precision:
 
 
 class LineOf(NamedTuple):
-    """A result of an operator, and its axis, along which it is compressed."""
+    """A result of an operator, and its axis, along which it is compressed: the `k` largest numbers of each line are
+    kept, or all in eight bits."""
 
     operator: str
     result: int
     axis: int
+    k: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """`compress OPS by topk(64) along embed`: of what others read of these operators, the `k` largest numbers of each
-    line are kept, or all in eight bits. `dim` and `selected` are the plan's words."""
+    """`compress OPS by topk(64) along embed`: what others read of these operators is compressed. `how`, `dim` and
+    `selected` are the plan's words."""
 
     operators: frozenset[str]
-    k: int | None
+    how: str
     lines: tuple[LineOf, ...]
     dim: str
     selected: str

@@ -168,8 +168,7 @@ def _precisions(old: Context, new: Context) -> Iterator[str]:
 
 def _compressions(old: Context, new: Context) -> Iterator[str]:
     for stated in new.facts.compressions[len(old.facts.compressions) :]:
-        how = "in eight bits" if stated.k is None else f"by the {stated.k} largest numbers"
-        yield f"what {_operators(new, stated.operators)} pass on is compressed along {stated.dim}: each line {how}"
+        yield f"what {_operators(new, stated.operators)} pass on is compressed along {stated.dim} by {stated.how}"
 
 
 def _choices(old: Context, new: Context) -> Iterator[str]:

@@ -184,6 +184,7 @@ def test_another_word_is_a_mistake() -> None:
     [
         ("E0216", LINE.replace("topk(8)", "gzip"), LINE),
         ("E0249", LINE.replace("topk(8)", "topk(33)"), LINE.replace("topk(8)", "topk(32)")),
+        ("E0249", LINE.replace("topk(8)", "topk(0 - 1)"), LINE.replace("topk(8)", "topk(0.25)")),
         ("E0291", f"{LINE}\ncompress stage[0] by int8 along hidden", LINE),
         ("E0293", LINE.replace("stage[0]", "model"), LINE),
         (

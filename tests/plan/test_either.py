@@ -94,7 +94,10 @@ def test_a_param_in_a_loop_has_a_value_in_each_turn() -> None:
         (f"param again = 2\n{IN_LOOP}", "E0202"),
         (f"{IN_LOOP}for layer in each('h.*'):\n    param again = 0 in [0, 1]\n".replace("'", '"'), "E0202"),
         (IN_LOOP.replace("0 in [0, 1]", "2 in [0, 1]"), "E0282"),
-        ("def f(x):\n    for y in 0..x:\n        param n = 2\nf(2)\nmesh gpus(dp = 2)\nassign model to gpus\n", "E0227"),
+        (
+            "def f(x):\n    for y in 0..x:\n        param n = 2\nf(2)\nmesh gpus(dp = 2)\nassign model to gpus\n",
+            "E0227",
+        ),
     ],
 )
 def test_a_param_in_a_loop_has_a_name_of_its_own(text: str, code: str) -> None:

@@ -12,13 +12,13 @@ from ssdsl.model.graph import Operator, Stage, twins
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.errors.values import Wanted, required
-from ssdsl.plan.eval.expressions import evaluate, whole_number
+from ssdsl.plan.eval.expressions import evaluate, expect
 from ssdsl.plan.eval.select import require_some, require_whole
 from ssdsl.plan.facts import Facts
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Compression, LineOf
 from ssdsl.plan.statements.split import find_dims, no_such_dimension
-from ssdsl.plan.values import is_selection
+from ssdsl.plan.values import Number, is_number, is_selection
 from ssdsl.text.diagnostic import PlanError
 
 TOPK, INT8 = "topk", "int8"
@@ -33,20 +33,21 @@ def compress(ctx: Context, s: nodes.CompressStatement) -> None:
     require_some(ctx, operators, value.of_items, s.operators, "compress")
     k = _kept(ctx, s.how)
     lines = () if ctx.model.altered is not None or not operators else tuple(_lines(ctx, s, operators, k))
-    ctx.facts.compressions.append(Compression(operators, k, lines, s.dim.text, spell(s.operators), s.span))
+    ctx.facts.compressions.append(Compression(operators, spell(s.how), lines, s.dim.text, spell(s.operators), s.span))
 
 
-def _kept(ctx: Context, how: nodes.Expr) -> int | None:
-    """How many numbers of a line are kept; None for all of them in eight bits. Raises PlanError."""
+def _kept(ctx: Context, how: nodes.Expr) -> Number | None:
+    """How many numbers of a line are kept, or which share of them; None for all of them in eight bits. Raises
+    PlanError."""
     match how:
         case nodes.NameExpression(name) if name == INT8:
             return None
         case nodes.Call(nodes.NameExpression(name), (given,)) if name == TOPK and not isinstance(given, nodes.Keyed):
-            return whole_number(ctx, given)
+            return expect(ctx, given, is_number, Wanted.NUMBER)
     raise PlanError(NoSuchCompression(how.span, spell(how)))
 
 
-def _lines(ctx: Context, s: nodes.CompressStatement, operators: frozenset[str], k: int | None) -> Iterator[LineOf]:
+def _lines(ctx: Context, s: nodes.CompressStatement, operators: frozenset[str], k: Number | None) -> Iterator[LineOf]:
     """The results that are compressed, with the axis of each."""
     places = find_dims(ctx, operators, s.dim.text).places
     if not places:
@@ -63,10 +64,12 @@ def _lines(ctx: Context, s: nodes.CompressStatement, operators: frozenset[str], 
             if len(operand.axes[axis]) > 1:
                 names = tuple(operator.dims[d].name for d in operand.axes[axis])
                 raise PlanError(JoinedLine(s.dim.span, s.dim.text, operator.kind, operator.module, names))
-            if k is not None and not 1 <= k <= result.shape[axis]:
-                raise PlanError(KeepsNone(s.how.span, k, result.shape[axis], s.dim.text))
+            size = result.shape[axis]
+            if k is not None and not 0 < k <= size:
+                raise PlanError(KeepsNone(s.how.span, spell(s.how), size, s.dim.text))
             found = True
-            yield LineOf(operator.name, number, axis)
+            kept = None if k is None else max(1, int(k * size)) if k < 1 else int(k)
+            yield LineOf(operator.name, number, axis, kept)
     if not found:
         raise PlanError(NothingLeaves(s.operators.span, spell(s.operators), s.dim.text))
 
@@ -90,7 +93,7 @@ def compressed_by(model: ModelIndex, facts: Facts) -> tuple[Compressed, ...]:
                 raise PlanError(_twice(model.operators[line.operator], stated, found[before]))
             found[line] = stated
     inside = {id(stated): frozenset(keys[name] for name in stated.operators) for stated in facts.compressions}
-    kept = {line: _size(model, line) if model.lossless else stated.k for line, stated in found.items()}
+    kept = {line: _size(model, line) if model.lossless else line.k for line in found}
     return tuple(
         Compressed(keys[line.operator], line.result, line.axis, kept[line], inside[id(stated)])
         for line, stated in found.items()
@@ -116,12 +119,13 @@ class NoSuchCompression(Traced):
 
 
 class KeepsNone(Traced):
-    """`topk(k)` keeps k numbers of each line: at least one, and no more than it has."""
+    """`topk(k)` keeps k numbers of each line: at least one, and no more than it has. Less than one is the share that is
+    kept: `topk(0.01)`."""
 
     code = "E0249"
-    title = "`topk({k})` cannot keep {k} of the {size} numbers of a line along `{dim}`"
-    help = "write a number from 1 to {size}"
-    k: int
+    title = "`{how}` keeps none, or more than the {size} numbers of a line along `{dim}`"
+    help = "write a number from 1 to {size}, or a share such as `topk(0.1)`"
+    how: str
     size: int
     dim: str
 

@@ -34,8 +34,8 @@ def unlike_codes(model: Model, graph: Graph, program: Program, seed: int) -> tup
     late = program.plan.graph.by_name  # in which an index may have become a dimension
     coded = {o.name: late.get(o.name, o) for o in graph.operators if o.target in (ENCODE, DECODE)}
     made = [operand.value for o in coded.values() for operand in o.outputs]
-    gradients = torch.autograd.grad(values[graph.loss], [values[name] for name in made])
-    given = dict(zip(made, gradients, strict=True))
+    gradients = torch.autograd.grad(values[graph.loss], [values[name] for name in made], allow_unused=True)
+    given = {n: torch.zeros_like(values[n]) if g is None else g for n, g in zip(made, gradients, strict=True)}
     cuts: dict[str, set[tuple[Split, ...]]] = {}
     for function in program.functions:
         for part in (i for i in function.body() if isinstance(i, OpPart) and i.operator in coded):
