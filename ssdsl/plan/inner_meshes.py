@@ -54,7 +54,8 @@ def _brought_back(plan: Plan, inner: Mesh) -> Plan:
         return replace(known, mesh=outer.name, fixed=tuple((axis, at[axis]) for axis, _ in new.axes if axis in at))
 
     records = changed_records(plan, changed, place)
-    meshes = tuple(new if mesh is outer else mesh for mesh in plan.meshes if mesh is not inner)
+    others = (mesh for mesh in plan.meshes if mesh is not inner)
+    meshes = tuple(new if mesh is outer else _on_new_axes(plan, mesh, outer, axes) for mesh in others)
     state = plan.state.on_axes(lambda said: _on_meshes(plan, said, inner, changed))
     kept = tuple(replace(found, by=inner.name) for found in axes.values() if len(found.axes) > 1)
     return replace(plan, meshes=meshes, operators=records, divided=(*plan.divided, *kept), state=state)
@@ -122,6 +123,18 @@ def _fixed(inside: InnerDevices, axes: dict[str, DividedAxis]) -> Iterator[tuple
         yield from ((name, at) for name, at in axes[axis].coordinates(start) if name not in own)
     for axis, at in fixed.items():
         yield from axes[axis].coordinates(at)
+
+
+def _on_new_axes(plan: Plan, mesh: Mesh, outer: Mesh, axes: dict[str, DividedAxis]) -> Mesh:
+    """Another mesh on a slice of the outer one, by the axes into which those of the outer one have been divided. Raises
+    PlanError for one on a run of devices along such an axis."""
+    inside = mesh.inside
+    if inside is None or inside.mesh != outer.name:
+        return mesh
+    if inside.run is not None and len(axes[inside.run[0]].axes) > 1:
+        raise PlanError(_no_division(plan, mesh, inside.run[0]))
+    fixed = tuple(one for axis, at in inside.fixed for one in axes[axis].coordinates(at))
+    return replace(mesh, inside=replace(inside, fixed=fixed))
 
 
 def _check_names(plan: Plan, inner: Mesh, outer: Mesh) -> None:

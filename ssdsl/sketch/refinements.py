@@ -1,6 +1,7 @@
 """Changes plans that were found beyond their params: other numbers of devices for stages, other cuts, another order."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -18,6 +19,7 @@ from ssdsl.text.diagnostic import PlanError
 
 FEW = 5  # the most orders, or cuts, that are simulated for one plan
 SMALLER = 0.97  # the factor on the memory for the next one, after one that took too much
+AS_FAST = 1.005  # times a step: one that is no longer
 WORTH_REFINING = 1.3  # times the best: dearer plans are not refined
 
 Changed = Callable[[Tried, Sequence[Tried]], Sketch | None]  # changes a plan, to need less memory than the given ones
@@ -116,13 +118,20 @@ class Refinements:
                 over.append(over[-1])  # the same plan again; with less memory there may be another one
                 continue
             tried = self.simulations.simulated(sketch, {})
-            tried = replace(tried, opened=best.opened, changes=(*best.changes, change))
+            tried = replace(
+                tried, opened=best.opened, changes=(*best.changes, change), as_fast=self._as_fast(best, change)
+            )
             chosen = {name: value for name, value in tried.setting.params.items() if name in shown}
             tried = replace(tried, setting=replace(tried.setting, params=chosen))
             yield tried
             if tried.setting.refused is not None or not tried.over_bytes:
                 return
             over.append(tried)
+
+    def _as_fast(self, best: Tried, change: PlanChange) -> float:
+        if change is PlanChange.CHOICES and (found := self.choices.of(best.sketch, open_values(best))) is not None:
+            return AS_FAST if found.compresses else best.as_fast
+        return best.as_fast
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
@@ -134,23 +143,52 @@ class Refinements:
         for device in (device for tried in over for device in tried.report.devices if device.capacity_bytes):
             excess = device.peak_bytes - self.memory * (device.capacity_bytes or 0)
             less[device.name] = less.get(device.name, 0.0) + max(0.0, excess)
-        branches = None if found is None else found.best(self.memory, less)
-        if found is None or branches is None:
+        if found is None:
+            return None
+        branches = found.best(self.memory, less)
+        if found.compresses and not over:
+            branches = self._loosened(best.sketch, values, found, branches or found.as_it_is)
+        if branches is None:
             return None
         others = {name: (values[name],) for name in best.sketch.script.choices if name in values}
         text = choices.with_branches(best.sketch.script, {**others, **branches}, self.model, found.said)
         return best.sketch.answered(text, dict(best.opened))
 
+    def _loosened(
+        self, sketch: Sketch, values: Values, found: choices.OpenChoices, branches: dict[str, tuple[int, ...]]
+    ) -> dict[str, tuple[int, ...]] | None:
+        """The numbers of turns of a plan that compresses, each as early in its list as the step allows without being
+        longer: compressed is what needs it. None if that is the plan as it is."""
+
+        def step_s(numbers: choices.Branches) -> float:
+            said = {f"{name}@{turn}": n for name, of in numbers.items() for turn, n in enumerate(of)}
+            report = self.simulations.simulated(sketch, {**values, **said}).setting.report
+            return math.inf if report is None else report.step_s
+
+        limit = AS_FAST * step_s(branches)
+        for name, those in found.turns.items():
+            for number in those.numbers:
+                turns = found.behind(name, branches[name], number)
+                count = bisect_left(
+                    range(1, len(turns) + 1),
+                    True,
+                    key=lambda n: step_s(choices.with_number(branches, name, turns[:n], number)) > limit,
+                )
+                branches = choices.with_number(branches, name, turns[:count], number)
+        return None if branches == found.as_it_is else branches
+
     def _opened_choices(self, sketch: Sketch, values: Values) -> choices.OpenChoices | None:
         """The choices of a setting that have several turns, with what each branch changes; None without such."""
         own = self.simulations.simulated(sketch, values)
         program = self.simulations.candidate(sketch, values).lowered.program
-        turns = choices.turns_of(sketch, values, self.model, program)
+        turns = choices.turns_of(sketch, values, self.model, program, self.cluster)
         if not turns:
             return None
-        return choices.OpenChoices.of(
+        opened = choices.OpenChoices.of(
             turns, values, own.report, lambda other: self.simulations.simulated(sketch, other).setting.report
         )
+        changes = program.plan.altered
+        return replace(opened, compresses=changes is not None and bool(changes.compressed))
 
     def _cut(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
         """The plan with other cuts; with less memory for each of `over`, which took too much."""

@@ -33,6 +33,7 @@ class Tried(Record):
     over_bytes: int = 0
     changes: tuple[PlanChange, ...] = ()  # made to the sketch
     unproved: Diagnostic | None = None
+    as_fast: float = 1.0  # times the step of a plan that compresses more, which it may take and is preferred
 
     @property
     def key(self) -> Hashable:
@@ -58,7 +59,7 @@ class Tried(Record):
     @property
     def cost(self) -> tuple[float, float]:
         """What settings are ranked by, and the seconds of a step: the better of two that fit has the lower one."""
-        return self.setting.value, self.report.step_s
+        return self.setting.value / self.as_fast, self.report.step_s / self.as_fast
 
 
 class SearchResult(Record):

@@ -9,6 +9,7 @@ from ssdsl.ir.function import Conversion
 from ssdsl.ir.program import Kernels
 from ssdsl.lang.assets import assets_folder
 from ssdsl.lang.shipped import plan_path, shipped_plans
+from ssdsl.model.alter.run_graph import trained_model
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.verify.verify import difference, verify_dumps
 from ssdsl.runtime.options import Training
@@ -32,6 +33,7 @@ PLANS: dict[str, tuple[str, list[dict[str, int]]]] = {
     "gpt_co_shard": (GPT, [{}, {"T": 2}]),
     "gpt_megatron": (GPT, [{}, {"V": 2, "P": 1, "R": 2}, {"D": 2, "T": 1, "M": 2, "R": 0}]),
     "gpt_zero3": (GPT, [{}]),
+    "fusionllm": ("gpt:tiny", [{}, {"S": 2, "F": 1, "percent": 10}]),
     "rannc_resnet": ("resnet:tiny,statistics=8", [{}, {"W": 2}]),
     "sketch_embeddings": ("t5:tiny", [{"E": 2, "T": 2, "M": 2, "R": 0}]),
     "sketch_large_images": (SWIN, [{"S": 2, "T": 2, "M": 2, "A": 2}, {"D": 2, "M": 2, "A": 2, "Z": 1}]),
@@ -75,6 +77,7 @@ def check(plan: str, settings: dict[str, int], kernels: Kernels) -> None:
     compiled = compile_plan(plan_path(plan), graph, settings, kernels=kernels)
     training = Training(2)
     finished = run_in_process(program_of(compiled.program, model), training)
+    model = trained_model(model, compiled.plan.altered)
     found = difference(verify_dumps(model, training, finished.losses, finished.dumps))
     assert found is None, found
 

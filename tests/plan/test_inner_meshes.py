@@ -74,3 +74,13 @@ def test_on_is_a_name_elsewhere(plan, word: str) -> None:
         "param on = 2\nmesh gpus(d = on)\nassign model to gpus" if "=" in word else "mesh on(d = 2)\nassign model to on"
     )
     assert plan(lines).meshes
+
+
+def test_a_slice_at_a_place_of_an_axis_that_another_one_divides(plan) -> None:
+    found = plan(
+        "mesh gpus(a = 2, b = 4)\nmesh one(z = 2) on gpus[b = 2]"
+        "\nmesh two(w = 2) on gpus[a = 0, b = 2], gpus[a = 0, b = 3]"
+        "\nlet stage = balance(model, 2)\nassign stage[0] to one\nassign stage[1] to two"
+    )
+    places = {str(record.place) for record in found.operators.values() if record.place is not None}
+    assert places == {"gpus[b_outer = 1, b_inner = 0]", "gpus[a = 0, b_outer = 1]"}

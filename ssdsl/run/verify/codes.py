@@ -17,6 +17,7 @@ from ssdsl.model.alter.compress import DECODE, ENCODE
 from ssdsl.model.alter.run_graph import run_operator, values_of
 from ssdsl.model.graph import Graph, Operand, Operator
 from ssdsl.model.load.model import Model
+from ssdsl.record import replace
 from ssdsl.runtime.kernels.compression import bytes_of
 from ssdsl.runtime.layout.regions import Runs, shared
 from ssdsl.runtime.random.single_device import Draws
@@ -32,7 +33,7 @@ def unlike_codes(model: Model, graph: Graph, program: Program, seed: int) -> tup
     with Draws(seed, 0, model.generator):
         values = values_of(graph, module, model.batches[0])
     late = program.plan.graph.by_name  # in which an index may have become a dimension
-    coded = {o.name: late.get(o.name, o) for o in graph.operators if o.target in (ENCODE, DECODE)}
+    coded = {o.name: _of_values(late.get(o.name, o), o) for o in graph.operators if o.target in (ENCODE, DECODE)}
     made = [operand.value for o in coded.values() for operand in o.outputs]
     gradients = torch.autograd.grad(values[graph.loss], [values[name] for name in made], allow_unused=True)
     given = {n: torch.zeros_like(values[n]) if g is None else g for n, g in zip(made, gradients, strict=True)}
@@ -42,6 +43,13 @@ def unlike_codes(model: Model, graph: Graph, program: Program, seed: int) -> tup
             cuts.setdefault(part.operator, set()).add(tuple(s for s in part.splits if isinstance(s, Split)))
     wrong = [name for name, splits in cuts.items() if not all(_alike(coded[name], values, given, s) for s in splits)]
     return len(cuts), wrong
+
+
+def _of_values(operator: Operator, of: Operator) -> Operator:
+    """The operator with the values of another one: of a copy that others read in its place."""
+    (read,), (made,) = operator.inputs, operator.outputs
+    inputs, outputs = (replace(read, value=of.inputs[0].value),), (replace(made, value=of.outputs[0].value),)
+    return replace(operator, args=of.args, inputs=inputs, outputs=outputs)
 
 
 def _alike(

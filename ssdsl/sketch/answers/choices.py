@@ -9,12 +9,13 @@ memory than it promised is followed by one that promises so much less.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, product
 from textwrap import dedent, indent
 from typing import assert_never
 
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.ir.comm import Transfer
 from ssdsl.ir.program import Program
 from ssdsl.lang import nodes
 from ssdsl.plan.interpret import context_without_errors
@@ -36,6 +37,7 @@ class LayerTurns(Record):
     numbers: tuple[int, ...]
     kinds: tuple[int, ...]
     devices: tuple[frozenset[str], ...]
+    slowness: tuple[float, ...] = ()  # seconds that a byte of what each turn's operators send takes, at most
 
     def alike(self, kind: int) -> list[int]:
         """The numbers of the turns about layers of a kind."""
@@ -47,23 +49,33 @@ def is_open(sketch: Sketch) -> bool:
     return bool(sketch.script.choices)
 
 
-def turns_of(sketch: Sketch, values: Values, model: ModelIndex, program: Program) -> dict[str, LayerTurns]:
+def turns_of(
+    sketch: Sketch, values: Values, model: ModelIndex, program: Program, cluster: Cluster
+) -> dict[str, LayerTurns]:
     """The choices that have several turns, in the plan's order."""
-    facts = context_without_errors(sketch.script, model, sketch.overrides(values), sketch.folder).facts
+    ctx = context_without_errors(sketch.script, model, sketch.overrides(values), sketch.folder)
+    model = ctx.model  # with what the plan changes of it
     where: dict[str, set[str]] = {}
     for role in program.roles:
         for function in program.functions_of(role):
             for op in function.operators():
                 where.setdefault(op.operator, set()).add(role.name)
+    sent = dict[str, float]()
+    for message in (m for m in program.messages if isinstance(m, Transfer) and m.value in model.graph.makers):
+        paths = (ranks for ranks, _ in message.forward.paths(message.source, message.target))
+        seconds = max(1 / cluster.link(ranks).message_bandwidth for ranks in paths)
+        maker = model.graph.makers[message.value].name
+        sent[maker] = max(seconds, sent.get(maker, 0.0))
     kinds: dict[tuple[int, ...], int] = {}
     found = {}
-    for name, choice in facts.choices.items():
+    for name, choice in ctx.facts.choices.items():
         if len(choice.turns) > 1 and len({choice.own, *choice.numbers}) > 1 and can_be_unlike(sketch.script, name):
             layers = [model.ordered(operators) for operators in choice.turns]
             calls = [tuple(model.calls[o.name] for o in layer) for layer in layers]
             devices = [frozenset(r for o in layer for r in where.get(o.name, ())) for layer in layers]
             numbers = tuple(kinds.setdefault(call, len(kinds)) for call in calls)
-            found[name] = LayerTurns(choice.own, choice.numbers, numbers, tuple(devices))
+            slowness = tuple(max((sent.get(o.name, 0.0) for o in layer), default=0.0) for layer in layers)
+            found[name] = LayerTurns(choice.own, choice.numbers, numbers, tuple(devices), slowness)
     return found
 
 
@@ -87,14 +99,26 @@ class Effect(Record):
 Group = tuple[str, int]  # a choice and a kind of layer
 
 
-@dataclass(slots=True)
-class OpenChoices:
+class OpenChoices(Record):
     """The choices of a plan under some values of its params, with what each branch changes."""
 
     turns: Mapping[str, LayerTurns]
     own: Mapping[str, int]  # the branch that all turns of a choice have in the plan that was simulated
     report: Report  # of that plan
     effects: Mapping[tuple[str, Group, int], Effect]  # by device, group and branch
+    compresses: bool = False  # whether the plan trains another model with other numbers
+
+    @property
+    def as_it_is(self) -> dict[str, tuple[int, ...]]:
+        """The numbers of the plan that was simulated."""
+        return {name: (self.own[name],) * len(those.kinds) for name, those in self.turns.items()}
+
+    def behind(self, name: str, taken: Sequence[int], number: int) -> list[int]:
+        """The turns of a choice whose number stands behind another one in its list, those on the fastest links
+        first."""
+        those = self.turns[name]
+        found = [t for t, n in enumerate(taken) if those.numbers.index(n) > those.numbers.index(number)]
+        return sorted(found, key=lambda turn: those.slowness[turn])
 
     def said(self, name: str, turn: int, taken: int, other: int) -> str:
         """What another branch than the one that is taken would change for a turn: seconds of a step, and memory."""
@@ -174,6 +198,12 @@ class OpenChoices:
                 yield seconds, size, {**dict(zip(others, taken, strict=True)), own: count - sum(taken)}
 
 
+def with_number(branches: Branches, name: str, turns: Iterable[int], number: int) -> dict[str, tuple[int, ...]]:
+    """The branches with this one for some turns of a choice."""
+    chosen = {*turns}
+    return {**branches, name: tuple(number if t in chosen else n for t, n in enumerate(branches[name]))}
+
+
 def _effect(before: DeviceReport, after: DeviceReport, turns: int) -> Effect:
     seconds = (after.busy_s + after.exposed_s - before.busy_s - before.exposed_s) / turns
     return Effect(seconds, (after.peak_bytes - before.peak_bytes) / turns)
@@ -214,6 +244,9 @@ def with_branches(
         count = max(len(branches[name]) for name, _ in mine)
         turns = [*zip(*(_for_all(branches[name], count) for name, _ in mine), strict=True)]
         runs = [[n for n, _ in run] for _, run in groupby(enumerate(turns), key=lambda pair: pair[1])]
+        if (listed := _listed(text, statement, mine, turns)) is not None:
+            text = text[:start] + listed + text[end:]
+            continue
         copies = []
         for run in runs:
             taken = [(c, b, partial(said, n, run[0], b)) for (n, c), b in zip(mine, turns[run[0]], strict=True)]
@@ -223,6 +256,26 @@ def with_branches(
             copies.append(_resolved(text, statement, taken, values))
         text = text[:start] + "\n".join(copies) + text[end:]
     return text
+
+
+def _listed(
+    text: str, loop: nodes.Statement, mine: Sequence[tuple[str, nodes.ChoiceStatement]], turns: Sequence[Sequence[int]]
+) -> str | None:
+    """The lines of a loop over numbers in which each param has the value of its turn in a list; None for another loop,
+    or one in which all turns are alike."""
+    match loop:
+        case nodes.ForStatement((nodes.Binding(word, nodes.Binary("..", nodes.Number(first))),)) if len({*turns}) > 1:
+            start = _line(text, loop.span.start)
+            own = text[start : _end(text, loop)]
+            turn = word.text if first == "0" else f"{word.text} - {first}"
+            for number, (name, choice) in reversed([*enumerate(mine)]):
+                if not isinstance(choice, nodes.ParamStatement):
+                    return None
+                tried = "" if choice.domain is None else f"  # of {choice.domain.span.text}"
+                said = f"let {name} = {[of[number] for of in turns]}[{turn}]{tried}"
+                own = own[: choice.span.start - start] + said + own[choice.span.end - start :]
+            return own
+    return None
 
 
 def can_be_unlike(script: nodes.Script, name: str) -> bool:

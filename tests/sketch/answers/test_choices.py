@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from ssdsl.sketch.search import Search
 from ssdsl.sketch.simulations import Simulations
 from ssdsl.sketch.sketch import sketch_of
 from ssdsl.text.source import Source
-from tests.captured import graph_of
+from tests.captured import captured, graph_of
 
 GPT = "gpt:350m,layers=4,batch=128"
 LAYERS = """for layer in each("h.*"):
@@ -138,3 +139,52 @@ def test_a_choice_outside_of_loops_is_a_number_like_others() -> None:
     assert choice.name == "either:4" and choice.tried == (0, 1)
     *_, last = search.results()
     assert last.best is not None and last.best.opened == {"either:4": 1} and not last.best.changes
+
+
+SITES = """about = "two sites"
+[devices.d]
+name = "d"
+peak_tflops = { float32 = 10 }
+memory_gib = 16
+memory_bandwidth_gb_s = 500
+compute_efficiency = 0.5
+memory_efficiency = 0.5
+launch_us = 5
+source = "test"
+[[nodes]]
+device = "d"
+count = 2
+devices = 2
+[[nodes.levels]]
+name = "node"
+bandwidth_gb_s = 10
+latency_us = 1
+source = "test"
+[[nodes.levels]]
+name = "internet"
+bandwidth_gb_s = 0.001
+latency_us = 1000
+source = "test"
+"""
+RATES = """use pipeline: one_f_one_b
+mesh gpus(pp = 4)
+split model by batch into m = 4
+let stage = balance(model, 4)
+assign stage[s] to gpus[pp = s] for s in 0..4
+for s in 0..3:
+    param percent = 100 in [100, 10, 1]  # kept
+    if percent < 100:
+        compress stage[s] by topk(0.01 * percent) along hidden
+one_f_one_b(stage, 4)
+"""
+
+
+def test_slow_links_alone_are_compressed(tmp_path: Path) -> None:
+    (tmp_path / "sites.toml").write_text(SITES)
+    graph, cluster = captured("gpt:tiny,hidden=256")[1], load_cluster(str(tmp_path / "sites.toml"))
+    sketch = sketch_of(Source("plan.ssp", RATES), None, index_model(graph), range(4, 5), {})
+    *_, last = Search(graph, cluster, [sketch], sketch, range(4, 5)).results()
+    assert last.best is not None
+    assert "let percent = [100, 1, 100][s]  # of [100, 10, 1]" in last.best.sketch.source.text
+    steps = {t.opened["percent"]: t.report.step_s for t in last.tried if not t.changes}
+    assert last.best.report.step_s <= 1.005 * min(steps.values()) < 0.5 * steps[100]

@@ -137,5 +137,8 @@ OPS = (
         for kind in ("r2c", "c2c", "c2r")
     ),
     *(Op(f"aten::{kind}", along(lambda call: (-2, -1))) for kind in ("tril", "triu")),
-    *(Op(f"ssdsl::{kind}", along(lambda call: call.argument("dim")), text=text) for kind, text in CODES.items()),
+    *(
+        Op(f"ssdsl::{kind}", along(lambda call: call.argument("dim")), text=text, compiles=False)
+        for kind, text in CODES.items()
+    ),
 )
