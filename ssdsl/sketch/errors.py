@@ -1,5 +1,6 @@
 """Diagnostics of a search."""
 
+from ssdsl.lang.suggest import joined
 from ssdsl.text.diagnostic import Diagnostic
 
 
@@ -24,6 +25,22 @@ class NoPrice(Diagnostic):
     title = "the file of `{cluster}` has no prices"
     help = "add a table [price] with device_hour, what a device costs in an hour, and the source of that figure"
     cluster: str
+
+
+class NothingOpen(Diagnostic):
+    """`ssdsl search PLAN --explain LINE` shows what is known of the numbers of a param, or of the branches of an
+    `either`, in that line of the plan."""
+
+    code = "E0619"
+    title = "line {line} of `{plan}` leaves no number open"
+    help = "give the line of one that is: {lines}"
+    plan: str
+    line: int
+    named: tuple[tuple[int, str], ...]
+
+    @property
+    def lines(self) -> str:
+        return joined([f"{at} (`{name}`)" for at, name in self.named], "or") or "this plan has none"
 
 
 class OpenInUsedFile(Diagnostic):

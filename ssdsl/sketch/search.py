@@ -15,6 +15,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.plan.model_index import index_model
 from ssdsl.record import replace
 from ssdsl.simulate.profile.read_costs import CostsFile
+from ssdsl.sketch.answers.choices import OpenChoices
 from ssdsl.sketch.bounds.ahead import Ahead
 from ssdsl.sketch.by import By
 from ssdsl.sketch.deadline import Deadline, TimeIsUp
@@ -23,7 +24,7 @@ from ssdsl.sketch.looks import Look, Looks
 from ssdsl.sketch.refinements import Refinements
 from ssdsl.sketch.result import PlanChange, SearchResult, Tried
 from ssdsl.sketch.setting import Setting
-from ssdsl.sketch.simulations import Simulations
+from ssdsl.sketch.simulations import Simulations, open_values
 from ssdsl.sketch.sketch import Sketch, Values, sketch_of, unknown_params
 from ssdsl.sketch.texts import Texts
 from ssdsl.solve.grid import Grid, Point, Worth
@@ -163,6 +164,15 @@ class Search:
             while (tried := self._deadline.timed(lambda: next(changed, None))) is not None:
                 found = self._with_proofs(replace(found, tried=(*found.tried, tried)))
                 yield found
+
+    def opened_choices(self, found: SearchResult) -> OpenChoices | None:
+        """What the numbers of a choice change in each turn, around the best plan of those without other changes; None
+        if it leaves no choices open."""
+        best = found.best
+        if best is None:
+            return None
+        plain = next((t for t in found.tried if t.key == best.key and not t.changes), best)
+        return self._refinements.choices.of(plain.sketch, open_values(plain))
 
     def proved(self, found: SearchResult, wanted: int) -> SearchResult:
         """The result with proofs of the shown plans: the baseline, the best few and the best of each family. Refuted

@@ -162,6 +162,7 @@ VALUES = {
     "--memory": "--memory 0.000001",
     "--by": "--by cost --cluster a100x8",
     "--top": "--top 1",
+    "--explain": "--explain 1",
     "--tries": "--tries 1",
     "--seconds": "--seconds 0.001",
     "--compile": "--compile elsewhere",

@@ -35,6 +35,7 @@ RUNS: list[tuple[str, str, dict[str, int]]] = [  # every axis and every index ha
     ("megatron", GPT, {"D": 2, "M": 2}),
     ("pipeline", GPT, {}),
     ("sequence_parallel", GPT, {}),
+    ("sketch", "mixtral:tiny", {"S": 2, "E": 2, "T": 2, "M": 2}),
     ("spatial", "unet3d:tiny", {"W": 2}),
     ("splitbrain", "vgg:tiny", {}),
     ("tensor_parallel", GPT, {}),

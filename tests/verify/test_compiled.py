@@ -58,6 +58,7 @@ PLANS: dict[str, tuple[str, dict[str, int]]] = {  # all examples, and the plans 
     "pipeline": ("swin", {}),
     "recomputed": ("convnet.py:unet", {}),
     "sequence_parallel": ("gpt", {}),
+    "sketch": (LONGER, {"S": 2, "M": 2}),
     "spatial": ("cosmoflow:tiny", {}),
     "splitbrain": ("vgg:tiny", {}),
     "spread": ("gpt", {}),

@@ -20,13 +20,16 @@ from ssdsl.interrupts import forget_interrupt
 from ssdsl.kernel_choice import EAGER
 from ssdsl.lang.save import FileMark, check_file
 from ssdsl.sketch.by import By
+from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ssdsl.cluster.cluster import Cluster
+    from ssdsl.show.view import View
     from ssdsl.sketch.result import SearchResult, Tried
     from ssdsl.sketch.search import Search
+    from ssdsl.sketch.sketch import Sketch
 
 Plans = Annotated[
     list[str] | None,
@@ -63,6 +66,10 @@ Out = Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="Wr
 Html = Annotated[
     str | None, typer.Option("--html", metavar="FILE", help="Save a page with a plot of time against memory.")
 ]
+Explain = Annotated[
+    int | None,
+    typer.Option(metavar="LINE", help="Show what is known of what is chosen in this line of the first plan."),
+]
 Compile = Annotated[str | None, typer.Option("--compile", metavar="DIR", help="Write the best plan's program.")]
 
 
@@ -83,6 +90,7 @@ def search(
     out: Out = None,
     compile_: Compile = None,
     html: Html = None,
+    explain: Explain = None,
     precision: options.WithPrecision = None,
     kernels: options.SimulatedKernels = EAGER,
     master_weights: options.Masters = True,
@@ -119,6 +127,7 @@ def search(
     if out is not None:
         for sketch in work.sketches:
             copies_for(sketch, Path(out).parent)  # what would keep a plan from being saved is said before the search
+    explained = None if explain is None else _explained_name(work.sketches[0], explain)
     found = work.proved(_searched(work, tries, seconds, orders, top), top)
     best = found.best
     text = None if out is None or best is None else _saved(out, found, best)
@@ -129,6 +138,8 @@ def search(
     else:
         print_views(*search_views(title, found, graph, on, top))
         print_text(pareto_text(found, results.width) + "\n")
+        if explained is not None:
+            print_views(*_explained(work, found, explained))
     if html is not None:
         from ssdsl.show.tables.sweep_html import sweep_html
 
@@ -141,6 +152,28 @@ def search(
     if compile_ is not None:
         loaded = LoadedPlan(path, best.sketch.source, held)
         put(loaded, compiled(loaded, best.setting.params, cluster=on, kernels=kernels), compile_, (), on, kernels.mode)
+
+
+def _explained_name(sketch: "Sketch", line: int) -> str:
+    """The name of what a search chooses in a line of a plan. Raises PlanError."""
+    from ssdsl.show.tables.explain import names_by_line
+    from ssdsl.sketch.errors import NothingOpen
+
+    is_open = {p.name for p in sketch.open}
+    named = {at: name for at, name in names_by_line(sketch.script).items() if name in is_open}
+    if line not in named:
+        raise PlanError(NothingOpen(None, sketch.name, line, tuple(named.items())))
+    return named[line]
+
+
+def _explained(work: "Search", found: "SearchResult", name: str) -> "Iterator[View]":
+    """The tables behind a choice: of its numbers in all turns, and turn by turn."""
+    from ssdsl.show.tables.explain import effects_view, numbers_view
+
+    yield numbers_view(found, work.sketches[0], name)
+    known = work.opened_choices(found)
+    if known is not None and name in known.turns:
+        yield effects_view(name, known)
 
 
 def _range(devices: str | None, cluster: "Cluster") -> range:

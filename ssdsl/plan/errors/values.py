@@ -35,6 +35,7 @@ class Wanted(Enum):
     PATHS = 'a list of paths such as ["h.7", "h.15"]', "name the modules that stages begin with, in quotation marks"
     BEGIN = "a path or a selection", 'name the module that a stage begins with: `"h.3"`, or `model["h.3"]`'
     PATH_OR_INDEX = 'a path such as "h.*.mlp", or an index such as `m = 0`', "write a path in quotation marks"
+    DIMENSION = 'the name of a dimension such as "heads"', 'write it in quotation marks: `size(model, "heads")`'
     POSITION = "a whole number, the position in a list", "positions begin at 0: `stage[0]`"
     PART = "a whole number, `none` or `any`", "`[m = 0]` is part 0; `[m = any]`: all that have the index `m`"
     PARTS = "a number of parts or a list of sizes", "write `into m = 4`, or sizes: `into m = [3, 5]`"

@@ -14,8 +14,9 @@ from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import by_path
 from ssdsl.plan.eval.stages import cut, widths
 from ssdsl.plan.statements.execute import execute
+from ssdsl.plan.statements.split import find_dims
 from ssdsl.plan.statements.use import definitions, library_file
-from ssdsl.plan.values import Builtin, Marker, Selection, Value, is_list, is_text, is_whole
+from ssdsl.plan.values import Builtin, Marker, Selection, Value, is_list, is_selection, is_text, is_whole
 from ssdsl.text.diagnostic import PlanError
 
 Arguments = tuple[Value, ...]
@@ -42,6 +43,7 @@ def builtin_scope(ctx: Context) -> Scope:
         "widths": Builtin("widths", "(devices, stages, allowed, each = numbers)", 3, 3, widths, frozenset({"each"})),
         "schedule": Builtin("schedule", SCHEDULE, 2, 4, _schedule, frozenset(NUMBERS)),
         "each": Builtin("each", "a path", 1, 1, _each),
+        "size": Builtin("size", "operators and the name of a dimension", 2, 2, _size),
         "len": Builtin("len", "a list", 1, 1, _len),
         "min": Builtin("min", "numbers, or a list of them", 1, 100, _extreme(min)),
         "max": Builtin("max", "numbers, or a list of them", 1, 100, _extreme(max)),
@@ -68,6 +70,18 @@ def _schedule(ctx: Context, e: nodes.Call, given: Arguments, **keyed: Value) -> 
     name = "ahead_and_late" if numbers else "one_f_one_b"
     library = definitions(ctx, *library_file("pipeline"), execute, frozenset([name]))
     return call(ctx, e, library.values[name], [*given[:2]], numbers)
+
+
+def _size(ctx: Context, e: nodes.Call, given: Arguments) -> int:
+    """The size of a dimension of operators, the largest of several; 0 if none of them has it."""
+    ops, name = e.arguments
+    assert not isinstance(ops, nodes.Keyed) and not isinstance(name, nodes.Keyed)
+    selection, dim = (
+        required(given[0], is_selection, ops, Wanted.OPERATORS),
+        required(given[1], is_text, name, Wanted.DIMENSION),
+    )
+    places = find_dims(ctx, selection.operators, dim).places
+    return max((operator.dims[at].size for operator, at in places), default=0)
 
 
 def _len(ctx: Context, e: nodes.Call, given: Arguments) -> int:
