@@ -9,6 +9,7 @@ from ssdsl.simulate.report import Report
 from ssdsl.sketch.answers.clocks import MODULO
 from ssdsl.sketch.answers.cuts import CUT
 from ssdsl.sketch.answers.schedules import SCHEDULE
+from ssdsl.sketch.answers.slices import SLICES
 from ssdsl.sketch.result import PlanChange, SearchResult, Tried
 
 SAME = 0.0005  # of a step: plans whose steps differ by less are called equal
@@ -20,16 +21,19 @@ WORDS = {"compute": "computes", "exposed": "waits for communication", "optimizer
 WRITTEN: dict[PlanChange, tuple[str, ...]] = {
     PlanChange.CHOICES: (),
     PlanChange.CUTS: (CUT,),
+    PlanChange.SLICES: (SLICES,),
     PlanChange.ORDER: (SCHEDULE, MODULO),
 }
 OWN = {
     PlanChange.CHOICES: "one branch for all layers is",
     PlanChange.CUTS: "stages cut by arithmetic are",
+    PlanChange.SLICES: "equal slices are",
     PlanChange.ORDER: "the plan's own order is",
 }
 WITHOUT = {
     PlanChange.CHOICES: "with one branch for all layers, ",
     PlanChange.CUTS: "in stages cut by arithmetic, ",
+    PlanChange.SLICES: "in equal slices, ",
     PlanChange.ORDER: "in the plan's own order, ",
 }
 

@@ -10,7 +10,7 @@ from statistics import fmean
 from ssdsl.record import replace
 from ssdsl.simulate.exposed import ExposedPart
 from ssdsl.simulate.report import DeviceReport, Report
-from ssdsl.sketch.answers import choices, clocks, cuts, orders, widths
+from ssdsl.sketch.answers import choices, clocks, cuts, orders, slices, widths
 from ssdsl.sketch.result import PlanChange, SearchResult, Tried
 from ssdsl.sketch.setting import Setting
 from ssdsl.sketch.simulations import LastAnswer, Simulations, open_values
@@ -50,6 +50,8 @@ class Refinements:
             chosen.append(tried)
             yield tried
         found = replace(found, tried=(*found.tried, *chosen))
+        for best in (t for t in found.best_of_families() if slices.is_open(t.sketch)):
+            yield from self._changed(best, PlanChange.SLICES, self._slice)
         if not found.ranked:
             return
         for best in (t for t in found.best_of_families() if t.cost[0] <= WORTH_REFINING * found.ranked[0].cost[0]):
@@ -196,6 +198,24 @@ class Refinements:
         program, about = candidate.lowered.program, (self.model, self.cluster, self.state, share)
         paths = cuts.cuts_of(candidate.plan, program, best.report, *about)
         return None if paths is None else cuts.with_cuts(best.sketch, dict(best.opened), paths)
+
+    def _slice(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
+        """The plan with slices of other lengths; None if one was tried already."""
+        own, values = slices.call_of(best.sketch.script), open_values(best)
+        if own is None or over:
+            return None
+        samples = list[slices.Sample]()
+        for count in next((p.tried for p in best.sketch.open if p.name == own.param), ()):
+            other = {**values, own.param: count}
+            report = self.simulations.simulated(best.sketch, other).setting.report
+            if report is not None:
+                samples += slices.samples_of(self.simulations.candidate(best.sketch, other).plan, report, own)
+        events = best.report.timeline.events
+        sequences = {tuple(at for at in e.coordinate if at[0] != own.cut) for e in events if e.coordinate}
+        if len(samples) < 3:
+            return None
+        lengths = slices.lengths_of(samples, len(best.report.devices), len(sequences))
+        return slices.with_slices(best.sketch, values, lengths)
 
     def _spread(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
         """The plan with other numbers of devices for its stages, and other cuts; with less memory for each of `over`,

@@ -16,6 +16,7 @@ class PlanChange(StrEnum):
 
     CHOICES = "a branch for each layer"
     CUTS = "other cuts"
+    SLICES = "other slices"
     ORDER = "another order"
 
 

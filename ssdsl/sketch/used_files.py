@@ -17,7 +17,7 @@ from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
 # calls that a search completes, each with the key of its answer
-ANSWERS = {"cut": "before", "schedule": "ahead", "widths": "each"}
+ANSWERS = {"cut": "before", "schedule": "ahead", "widths": "each", "slices": "each"}
 Files = tuple[Path, ...]
 Defined = nodes.DefStatement | nodes.LetStatement | nodes.ParamStatement
 

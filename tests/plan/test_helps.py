@@ -206,6 +206,7 @@ WAYS: dict[str, tuple[Follow, ...]] = {  # one for each line of a help
     "E0282": (number,),
     "E0284": (change(r", before = .*]", ""),),
     "E0286": (change(r", each = .*]", ""),),
+    "E0384": (change(r", each = .*]", ""),),
     "E0288": (change("0\\]", "1]"),),
     "E0380": (append,),
     "E0381": (settings,),

@@ -33,6 +33,7 @@ FREE = (
     "cut",
     "schedule",
     "size",
+    "slices",
     "widths",
 )  # names that every plan has; they can be bound, because older plans may bind them
 

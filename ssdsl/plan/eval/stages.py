@@ -110,6 +110,19 @@ def widths(ctx: Context, e: nodes.Call, given: tuple[Value, ...], each: Value = 
     return numbers
 
 
+def slices(ctx: Context, e: nodes.Call, given: tuple[Value, ...], each: Value = None) -> int | tuple[int, ...]:
+    """The number of parts of an index, which are equal; or the lengths of `each`. Raises PlanError for another number
+    of these."""
+    count = required(given[0], is_whole, e.arguments[0], Wanted.WHOLE)
+    if each is None:
+        return count
+    at = next(a.value for a in e.arguments if isinstance(a, nodes.Keyed))
+    lengths = items_of(ctx, each, is_whole, at, Wanted.PARTS)
+    if len(lengths) != count:
+        raise PlanError(BadSlices(at.span, count, len(lengths)))
+    return lengths
+
+
 @lru_cache(1000)
 def most_equal(devices: int, stages: int, allowed: tuple[int, ...]) -> tuple[int, ...] | None:
     """Numbers of `allowed`, one for each stage, ascending, with the sum `devices` and the least sum of squares; None if
@@ -134,6 +147,17 @@ def most_equal(devices: int, stages: int, allowed: tuple[int, ...]) -> tuple[int
         found.append(row[devices][1])
         devices -= found[-1]
     return tuple(sorted(found))
+
+
+class BadSlices(Traced):
+    """`into t = slices(T)` is T equal parts; `slices(T, each = [40, 24])` are parts of these lengths, which `ssdsl
+    search` finds."""
+
+    code = "E0384"
+    title = "{given} lengths are given for {slices} slices"
+    help = "list {slices} lengths, or leave `each` out"
+    slices: int
+    given: int
 
 
 class BadWidths(Traced):

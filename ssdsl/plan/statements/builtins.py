@@ -12,7 +12,7 @@ from ssdsl.plan.eval.balance import balance
 from ssdsl.plan.eval.expressions import call
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import by_path
-from ssdsl.plan.eval.stages import cut, widths
+from ssdsl.plan.eval.stages import cut, slices, widths
 from ssdsl.plan.statements.execute import execute
 from ssdsl.plan.statements.split import find_dims
 from ssdsl.plan.statements.use import definitions, library_file
@@ -41,6 +41,7 @@ def builtin_scope(ctx: Context) -> Scope:
         "balance": Builtin("balance", "(operators, stages or their shares)", 2, 2, balance),
         "cut": Builtin("cut", "(operators, stages or their shares, before = paths)", 2, 2, cut, frozenset({"before"})),
         "widths": Builtin("widths", "(devices, stages, allowed, each = numbers)", 3, 3, widths, frozenset({"each"})),
+        "slices": Builtin("slices", "(a number of slices, each = lengths)", 1, 1, slices, frozenset({"each"})),
         "schedule": Builtin("schedule", SCHEDULE, 2, 4, _schedule, frozenset(NUMBERS)),
         "each": Builtin("each", "a path", 1, 1, _each),
         "size": Builtin("size", "operators and the name of a dimension", 2, 2, _size),

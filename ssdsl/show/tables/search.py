@@ -244,6 +244,7 @@ def search_json(found: SearchResult, graph: Graph, cluster: Cluster, top: int) -
         cost = tried.setting.device_s if tried.setting.report is not None else None
         own = {"params": dict(tried.setting.params), "family": tried.family, "device_s": cost}
         own |= {"cut": PlanChange.CUTS in tried.changes, "ordered": PlanChange.ORDER in tried.changes}
+        own |= {"sliced": PlanChange.SLICES in tried.changes}
         return figures | own | {"over_bytes": tried.over_bytes}
 
     best = found.best
