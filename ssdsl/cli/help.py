@@ -7,6 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperOption
 
+from ssdsl.cli.header_options import with_header
 from ssdsl.lang.suggest import suggest
 from ssdsl.show.view import Column, ColumnKind, View
 from ssdsl.text.diagnostic import PlanError
@@ -20,7 +21,7 @@ class CheckedCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         self._check_values(ctx, args)
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, with_header(self, ctx, args))
 
     def _check_values(self, ctx: Any, args: list[str]) -> None:
         """Raises typer.BadParameter for an option whose value is left out: the parser would take the next option for

@@ -17,6 +17,7 @@ from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedToken
 from ssdsl.lang import nodes
 from ssdsl.lang.assets import cache_folder, grammar_text
 from ssdsl.lang.errors.text import OneBranch, OtherWord, UnknownStatement, UnusedValue
+from ssdsl.lang.header import header_of
 from ssdsl.lang.nodes import Script
 from ssdsl.lang.parser.explain import explain_character, explain_token
 from ssdsl.lang.parser.indentation import PREFIX, Indentation, span_of
@@ -54,6 +55,7 @@ def parse_definitions(source: Source, names: frozenset[str]) -> Script:
 
 def _parsed(source: Source, text: str) -> Script:
     """The syntax of the source's text, or of a text in which parts of it are blank."""
+    header_of(source)
     layout = Indentation(source)
     parser = grammar_parser().parse_interactive()
     try:

@@ -168,6 +168,8 @@ WAYS: dict[str, tuple[Follow, ...]] = {  # one for each line of a help
     "E0218": (span,),
     "E0268": (span,),
     "E0269": (span,),
+    "E0129": (line,),
+    "E0130": (change("--steps 3", ""),),
     "E0126": (span,),
     "E0127": (lambda h: h.text.replace("assign model", f'{h.quoted[0]}\n    recompute model["h.*"]\nassign model'),),
     "E0128": (lambda h: h.with_line(f"{h.quoted[0]}\n    split model by heads into m = 2\nor:"),),

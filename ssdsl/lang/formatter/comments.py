@@ -2,6 +2,7 @@
 
 import re
 
+from ssdsl.lang.header import IN_HEADER
 from ssdsl.record import Record
 from ssdsl.text.source import Source
 
@@ -28,10 +29,12 @@ def comments(source: Source) -> tuple[Comment, ...]:
 
 
 def summary(source: Source) -> str:
-    """The comment at the top of a plan, as one line: `# gpipe.ssp: all forwards first` gives `all forwards first`."""
+    """The comment at the top of a plan, without its header, as one line: `# gpipe.ssp: all forwards first` gives `all
+    forwards first`."""
     lines = []
     for text in source.text.lstrip().split("\n"):
         if not text.startswith("#"):
             break
-        lines.append(text.lstrip("# ").rstrip())
+        if not IN_HEADER.match(text.rstrip()):
+            lines.append(text.lstrip("# ").rstrip())
     return re.sub(r"^\S+\.ssp\s*(:|--)\s*", "", " ".join(lines).strip())

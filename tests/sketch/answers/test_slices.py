@@ -20,9 +20,7 @@ def time(length: int, before: int) -> float:
 
 
 def test_lengths_follow_from_equal_slices() -> None:
-    samples = [
-        Sample(2048 // n, k * 2048 // n, time(2048 // n, k * 2048 // n)) for n in (2, 8, 32) for k in range(n)
-    ]
+    samples = [Sample(2048 // n, k * 2048 // n, time(2048 // n, k * 2048 // n)) for n in (2, 8, 32) for k in range(n)]
     found = lengths_of(samples, 8, 1)
     assert sum(found) == 2048 and found[0] > found[-1]
     assert step_of(time, found, 8) < min(step_of(time, [2048 // n] * n, 8) for n in (1, 2, 4, 8, 16, 32))
