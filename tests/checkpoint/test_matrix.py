@@ -52,6 +52,7 @@ NOT_GPT = {
     "spatial",
     "splitbrain",
     "tiles",
+    "sketch",
     "three_f_one_b",
     "vocab_and_ffn",
 }  # for other models, or below
@@ -69,6 +70,7 @@ MORE: dict[str, list[tuple[str, dict[str, int]]]] = {
         ("idle", {}),
         ("unequal", {}),
         ("breadth_first", {"V": 1}),
+        ("sketch", {}),
     ],
     "mixed": [
         ("data_parallel", {"D": 1}),

@@ -15,6 +15,7 @@ from ssdsl.text.render import render
 
 SIZES = {
     "a100x1024": 1024,
+    "fusion48": 48,
     "h100x1024": 1024,
     "h200x8": 8,
     "laptop": None,

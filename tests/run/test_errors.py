@@ -41,6 +41,7 @@ SHOWN: tuple[Diagnostic, ...] = (
     errors.RunStopped(None, 40, 100, "runs/a/checkpoints"),
     errors.NothingCompared(None, "nan", "the first NaN is in the result of `linear` in module `o`, bug.py:14"),
     errors.PiecesDisagree(None, "weight", "fc.weight", 0, 3, "[2, 3]", 1.0, 1.001),
+    errors.CodesDiffer(None, "add_11_code", 1, 6),
     errors.PiecesIncomplete(None, "weight", "fc.weight", "no rank holds element [0, 0] of [4, 2]"),
     errors.RunDiffers(
         None, "gradient", "step 0 fc.bias", "largest error 0.1 at [2]", 0.2, 0.1, REASON, SUMMARY, chooses=False
