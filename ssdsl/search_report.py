@@ -135,7 +135,7 @@ def search(
         raise ValueError(f"`seconds` is more than 0, not {seconds!r}")
     how = kernel_choice(kernels).kernels
     on = load_cluster(cluster)
-    graph = _graph(model, meta)
+    graph = graph_of(model, meta)
     span = (on.size,) if devices is None else _numbers("devices", devices)
     wanted = wanted_devices(min(span), max(span), on)
     if not 0 < memory <= 1:
@@ -151,7 +151,7 @@ def search(
     return SearchReport(work.proved(found, top), graph, on, top)
 
 
-def _graph(model: "str | Model", meta: bool) -> Graph:
+def graph_of(model: "str | Model", meta: bool) -> Graph:
     """The graph of a model. For a name, the cached graph where a command has captured it before."""
     if isinstance(model, str):
         return captured(ModelRequest(model, meta=meta)).graph

@@ -30,6 +30,12 @@ class Header(Record):
         """The model that it names, if it names one."""
         return dict(self.options).get("--model")
 
+    @property
+    def numbers(self) -> tuple[tuple[str, str], ...]:
+        """The params that it sets, each with its number as it is written."""
+        pairs = (value.partition("=") for name, value in self.options if name == "--set")
+        return tuple((name.strip(), number.strip()) for name, _, number in pairs)
+
 
 def header_of(source: Source) -> Header:
     """The header of a plan. Raises PlanError for a version that this ssdsl does not read, and for other options than

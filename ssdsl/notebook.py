@@ -1,0 +1,56 @@
+"""`%load_ext ssdsl` in a notebook: a cell with `%%ssp --model gpt` is a plan, which it compiles and shows.
+
+    %%ssp --model gpt:350m --cluster a100x1024 --set S=2
+    param S = 4
+    mesh gpus(pp = S)
+    ...
+
+With a cluster, the cell shows a simulated step and its timeline below the tables of the plan. Mistakes are shown as
+commands show them. What the cell returns is the compiled plan, `_` in the next one.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ssdsl.lang.header import header_of
+from ssdsl.plan_report import CompiledPlan, SimulatedPlan, compiled_text
+from ssdsl.record import Record
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
+from ssdsl.text.source import Source
+
+
+class PlanCell(Record):
+    """What a cell with a plan shows: the plan, and its simulated step if a cluster is named."""
+
+    plan: CompiledPlan
+    step: SimulatedPlan | None = None
+
+    def __str__(self) -> str:
+        return f"{self.plan}{self.step or ''}"
+
+    def _repr_html_(self) -> str:
+        return self.plan._repr_html_() + ("" if self.step is None else self.step._repr_html_())
+
+
+def ssp(line: str, cell: str) -> PlanCell | None:
+    """Compiles the plan in a cell; `line` has the options that a header may have. Prints mistakes, and returns None."""
+    text = f"# for: {line}\n{cell}" if line.strip() else cell
+    source = Source("cell.ssp", text)
+    try:
+        options = header_of(source).options  # those of the line first
+        first = dict(reversed(options))
+        numbers = {n: int(v) for n, _, v in (o[1].partition("=") for o in reversed(options) if o[0] == "--set")}
+        plan = compiled_text(source, Path(), first.get("--model"), numbers)
+        cluster = first.get("--cluster")
+        return PlanCell(plan, None if cluster is None else plan.simulate(cluster))
+    except PlanError as error:
+        print("\n\n".join(map(render, error.diagnostics)))
+    except ValueError as error:
+        print(error)
+    return None
+
+
+def register(shell: Any) -> None:
+    """Adds `%%ssp` to a notebook's shell."""
+    shell.register_magic_function(ssp, "cell", "ssp")

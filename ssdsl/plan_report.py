@@ -1,0 +1,133 @@
+"""`ssdsl.compile_plan`: compiles a plan as commands do, and returns what scripts and notebooks show and simulate."""
+
+import html
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from ssdsl.cluster.load import load_cluster
+from ssdsl.compile import compile_source
+from ssdsl.ir.program import Program
+from ssdsl.kernel_choice import kernel_choice
+from ssdsl.lang.header import header_of
+from ssdsl.lang.read import read_source
+from ssdsl.lang.shipped import plan_path
+from ssdsl.plan.plan import Plan
+from ssdsl.record import Record
+from ssdsl.search_report import WIDTH, graph_of
+from ssdsl.show.charts.timeline_html import timeline_html
+from ssdsl.show.tables.check import check_views
+from ssdsl.show.tables.report import report_views
+from ssdsl.show.view import View, table
+from ssdsl.simulate.report import Report
+from ssdsl.simulate.simulate import simulate
+from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.render import render
+from ssdsl.text.source import Source
+from ssdsl.workspace import Compiled
+
+if TYPE_CHECKING:
+    from ssdsl.model.load.model import Model
+
+
+class CompiledPlan(Record):
+    """A compiled plan, whose program is proved. `print` and a notebook's cell show the tables of `ssdsl check`."""
+
+    compiled: Compiled
+
+    @property
+    def plan(self) -> Plan:
+        """All facts of the text about the model: `devices`, `params`, `operators` and `graph`."""
+        return self.compiled.plan
+
+    @property
+    def program(self) -> Program:
+        """What each role runs."""
+        return self.compiled.program
+
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """What its author may not have meant."""
+        return self.compiled.warnings
+
+    def simulate(self, cluster: str = "laptop") -> "SimulatedPlan":
+        """A simulated step on a cluster, a name or a file. Raises PlanError for an unknown one, or one that is too
+        small."""
+        return SimulatedPlan(simulate(self.program, self.compiled.source, load_cluster(cluster)))
+
+    def __str__(self) -> str:
+        said = "".join(f"{render(warning)}\n\n" for warning in self.warnings)
+        return said + _text(check_views(self.compiled))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+class SimulatedPlan(Record):
+    """A simulated step. `report.step_s` is its time in seconds, `report.devices` has the memory of each role. `print`
+    and a notebook's cell show the tables of `ssdsl simulate`, a cell its timeline, too."""
+
+    report: Report
+
+    def __str__(self) -> str:
+        return _text(report_views(self.report))
+
+    def _repr_html_(self) -> str:
+        page = html.escape(timeline_html(self.report.timeline))
+        frame = f'<iframe srcdoc="{page}" style="width:100%;height:32em;border:0"></iframe>'
+        return f"<pre>{html.escape(str(self))}</pre>{frame}"
+
+
+def _text(views: tuple[View, ...]) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=WIDTH, color_system=None, highlight=False)
+    for view in views:
+        console.print(table(view, WIDTH))
+    return out.getvalue()
+
+
+def compile_plan(
+    plan: str | os.PathLike[str],
+    model: "str | Model | None" = None,
+    *,
+    params: Mapping[str, int] | None = None,
+    cluster: str | None = None,
+    kernels: str = "eager",
+    meta: bool = False,
+) -> CompiledPlan:
+    """Compiles a plan for a model, and proves its program.
+
+    `plan` is a file, or the name of a plan that comes with ssdsl. `model` is as in `--model`, or from
+    `ssdsl.model_of`; without it, the model that the plan's header names. `params` sets params, `cluster` is the one for
+    whose links communication is chosen, `kernels` says how operators run, as `--kernels` does.
+
+    Raises PlanError for mistakes in plan, model or cluster, ValueError for a plan whose model is not known.
+    """
+    path = Path(plan_path(os.fspath(plan)))
+    return compiled_text(read_source(path), path.parent, model, params, cluster, kernels, meta)
+
+
+def compiled_text(
+    source: Source,
+    folder: Path | None,
+    model: "str | Model | None" = None,
+    params: Mapping[str, int] | None = None,
+    cluster: str | None = None,
+    kernels: str = "eager",
+    meta: bool = False,
+) -> CompiledPlan:
+    """The plan of a text, as of a file in this folder; the rest as in `compile_plan`."""
+    header = header_of(source)
+    given = header.model if model is None else model
+    if given is None:
+        raise ValueError(f"no model: give one, or name it on top of {source.name}: `# for: --model NAME`")
+    if model is None and isinstance(given, str) and ".py" in given:
+        raise ValueError(f"{source.name} asks for the model of a file, which would run: give it, model={given!r}")
+    numbers = {name: int(number) for name, number in header.numbers} | dict(params or {})
+    on = None if cluster is None else load_cluster(cluster)
+    how = kernel_choice(kernels).kernels
+    return CompiledPlan(compile_source(source, graph_of(given, meta), numbers, folder, on, kernels=how))
