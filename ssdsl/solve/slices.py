@@ -11,6 +11,7 @@ the slice at its start, and intervals that cannot be better are left out.
 
 import heapq
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import accumulate, pairwise
 
 SliceTime = Callable[[int, int], float]  # of so many tokens, behind so many
@@ -27,21 +28,26 @@ def slices(time: SliceTime, tokens: int, grid: int, stages: int, sequences: int 
     places = tokens // grid
     table = [[time(grid * (b - a), grid * a) for a in range(b)] for b in range(1, places + 1)]  # by end and start
     limits = sorted({t for row in table for t in row})
-    first = next(n for n, limit in enumerate(limits) if _shortest(table, limit)[0] < float("inf"))
+
+    @cache
+    def shortest(limit: int) -> tuple[float, list[int]]:
+        return _shortest(table, limits[limit])
+
     best = float("inf")
     found: tuple[int, ...] = (tokens,)
-    left = [(0.0, first, len(limits) - 1)]  # by their bounds: intervals of longest slices
+    left = [(0.0, 0, len(limits) - 1)]  # by their bounds: intervals of longest slices
     while left and left[0][0] < best:
         _, low, high = heapq.heappop(left)
         middle = (low + high) // 2
-        total, lengths = _shortest(table, limits[middle])
-        of_these = step_of(time, [grid * n for n in lengths], stages, sequences)
-        if of_these < best:
-            best, found = of_these, tuple(grid * n for n in lengths)
-        if low < middle:
+        total, lengths = shortest(middle)
+        if lengths:
+            of_these = step_of(time, [grid * n for n in lengths], stages, sequences)
+            if of_these < best:
+                best, found = of_these, tuple(grid * n for n in lengths)
+        if low < middle and lengths:  # else no slice is short enough there
             heapq.heappush(left, (sequences * total + (stages - 1) * limits[low], low, middle - 1))
         if middle < high:
-            least = sequences * _shortest(table, limits[high])[0] + (stages - 1) * limits[middle + 1]
+            least = sequences * shortest(high)[0] + (stages - 1) * limits[middle + 1]
             heapq.heappush(left, (least, middle + 1, high))
     return found
 

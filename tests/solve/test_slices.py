@@ -48,5 +48,5 @@ def test_the_pipeline_of_the_paper() -> None:
 
     found = slices(time, 2048, 8, 48)
     equal = min(step_of(time, [2048 // n] * n, 48) for n in (1, 2, 4, 8, 16, 32))
-    assert step_of(time, found, 48) <= equal
+    assert step_of(time, found, 48) <= equal / 1.12  # as in the paper
     assert list(found) == sorted(found, reverse=True) and len({*found}) > 1, "late slices see more keys"

@@ -18,7 +18,7 @@ from ssdsl.sketch.sketch import Sketch, Values
 from ssdsl.solve.slices import slices
 
 SLICES = "slices"
-PLACES = 256  # at most, at which slices begin
+PLACES = 128  # at most, at which slices begin
 
 
 class OpenSlices(NamedTuple):
