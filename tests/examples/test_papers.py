@@ -82,7 +82,7 @@ def check(plan: str, settings: dict[str, int], kernels: Kernels) -> None:
     assert found is None, found
 
 
-@pytest.mark.parametrize("plan", ["gpt_co_shard", "swin_co_shard"])
+@pytest.mark.parametrize("plan", ["gpt_co_shard", pytest.param("swin_co_shard", marks=pytest.mark.slow)])
 def test_parts_that_take_turns_exchange_a_gradient_once(plan: str) -> None:
     """Behind all of them: no part's backward waits for other devices."""
     program = compile_plan(plan_path(plan), captured(PLANS[plan][0])[1], {"T": 2}).program

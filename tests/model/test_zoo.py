@@ -57,7 +57,10 @@ def graph_of(name: str) -> Graph:
     return captured(GRAPHS[name], meta=True if name == "mixtral" else None)[1]
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "ga_planes" else n for n in ZOO])
+SLOW = ("argus", "ga_planes", "u_transformer")  # to capture
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in ZOO])
 def test_the_captured_graphs_are_the_goldens(name: str, golden: Callable[[Path, str], None]) -> None:
     """But for the last digits of numbers that were drawn, which differ between processors."""
     text = re.sub(r"^(stored .* = torch\.float.*) sha256 \w+$", r"\1", graph_text(graph_of(name)), flags=re.M)
