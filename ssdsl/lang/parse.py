@@ -16,7 +16,7 @@ from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedToken
 
 from ssdsl.lang import nodes
 from ssdsl.lang.assets import cache_folder, grammar_text
-from ssdsl.lang.errors.text import OneBranch, OtherWord, UnknownStatement, UnusedValue
+from ssdsl.lang.errors.text import OneBranch, OtherWord, UnexpectedWord, UnknownStatement, UnusedValue
 from ssdsl.lang.header import header_of
 from ssdsl.lang.nodes import Script
 from ssdsl.lang.parser.explain import explain_character, explain_token
@@ -163,10 +163,18 @@ def _soft(node: type[nodes.Keyworded]) -> Callable[..., Any]:
 
     def rule(b: _Builder, tree: Any, word: Token, *children: Any) -> Any:
         if word != node.keyword:
-            raise PlanError(UnknownStatement(span_of(b.source, word), str(word)))
+            raise PlanError(_unknown(b, tree, word))
         return node(*map(b, children), span=b.span(tree))
 
     return rule
+
+
+def _unknown(b: _Builder, tree: Any, word: Token) -> UnknownStatement | UnexpectedWord:
+    """The mistake of a statement that begins with a word of none, or with one that goes on in another way."""
+    if word in {statement.keyword for statement in nodes.SOFT_STATEMENTS}:
+        words = f"the words of `{word}`", "others", "", (), str(word)
+        return UnexpectedWord(b.span(tree), *words, has_slashes=False)
+    return UnknownStatement(span_of(b.source, word), str(word))
 
 
 def _keep(b: _Builder, tree: Any, word: Token, operators: Any, parts: Any, *words: Token) -> nodes.KeepStatement:
@@ -206,7 +214,7 @@ def _if(b: _Builder, tree: Any, *parts: Any) -> nodes.IfStatement:
 def _either(b: _Builder, tree: Any, word: Token, *blocks: Any) -> nodes.EitherStatement:
     """Raises PlanError for another word before the block, and for one branch alone."""
     if word != nodes.EitherStatement.keyword:
-        raise PlanError(UnknownStatement(span_of(b.source, word), str(word)))
+        raise PlanError(_unknown(b, tree, word))
     if len(blocks) < 2:
         raise PlanError(OneBranch(span_of(b.source, word)))
     return nodes.EitherStatement(tuple(map(b, blocks)), span=b.span(tree))

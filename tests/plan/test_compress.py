@@ -173,10 +173,20 @@ def test_the_words_may_be_names(more: str) -> None:
     assert compiled(f"{more}\n{LINE}")
 
 
-def test_another_word_is_a_mistake() -> None:
-    for wrong in (LINE.replace("along", "over"), LINE.replace("compress", "compres")):
-        with pytest.raises(PlanError):
-            compiled(wrong)
+@pytest.mark.parametrize(
+    ("wrong", "code", "says"),
+    [
+        (LINE.replace("along", "over"), "E0126", "`along`"),
+        (LINE.replace("compress", "compres"), "E0110", "`compress`"),
+        (LINE.partition(" along")[0], "E0111", "the statement reads `compress operators by topk(64) along embed`"),
+        ("precision model by 8", "E0111", "the statement reads `precision operators to bf16`"),
+    ],
+)
+def test_other_words_are_mistakes(wrong: str, code: str, says: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        compiled(wrong)
+    text = render(caught.value.diagnostics[0])
+    assert code in text and says in text
 
 
 @pytest.mark.parametrize(
