@@ -81,13 +81,17 @@ def load(
 
 
 def parsed(plan: str) -> "tuple[Path, Source]":
-    """The file of a plan, and its text, which parses. Raises PlanError."""
+    """The file of a plan, and its text, which parses. Raises PlanError with all mistakes of syntax."""
     from ssdsl.lang.parse import parse
     from ssdsl.lang.read import read_source
+    from ssdsl.lang.recover import syntax_mistakes
 
     path = plan_path(plan)
     source = read_source(path)
-    parse(source)
+    try:
+        parse(source)
+    except PlanError:
+        raise PlanError(*syntax_mistakes(source)) from None
     return path, source
 
 

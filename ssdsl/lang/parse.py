@@ -33,7 +33,8 @@ DEFINITION = re.compile(r"^(?:def|let) (\w+)[^\n]*(?:\n(?=[ \t\r\n#])[^\n]*)*", 
 @lru_cache(maxsize=64)
 def parse(source: Source) -> Script:
     """The syntax of a plan, parsed once for each text. Raises PlanError with the first mistake in it."""
-    return _parsed(source, source.text)
+    header_of(source)
+    return parse_blanked(source, source.text)
 
 
 @lru_cache(maxsize=64)
@@ -50,12 +51,11 @@ def parse_definitions(source: Source, names: frozenset[str]) -> Script:
         words = {word for name in left for word in re.findall(r"\w+", blocks[name])}
         left = (words & blocks.keys()) - needed
     kept = DEFINITION.sub(lambda m: m[0] if m[1] in needed else re.sub(r"[^\n]", " ", m[0]), source.text)
-    return _parsed(source, kept)
+    return parse_blanked(source, kept)
 
 
-def _parsed(source: Source, text: str) -> Script:
-    """The syntax of the source's text, or of a text in which parts of it are blank."""
-    header_of(source)
+def parse_blanked(source: Source, text: str) -> Script:
+    """The syntax of a text in which parts of the source's are blank. Raises PlanError with the first mistake in it."""
     layout = Indentation(source)
     parser = grammar_parser().parse_interactive()
     try:
