@@ -12,7 +12,7 @@ commands show them. What the cell returns is the compiled plan, `_` in the next 
 from pathlib import Path
 from typing import Any
 
-from ssdsl.lang.header import header_of
+from ssdsl.lang.header import Header, header_of
 from ssdsl.plan_report import CompiledPlan, SimulatedPlan, compiled_text
 from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
@@ -35,14 +35,11 @@ class PlanCell(Record):
 
 def ssp(line: str, cell: str) -> PlanCell | None:
     """Compiles the plan in a cell; `line` has the options that a header may have. Prints mistakes, and returns None."""
-    text = f"# for: {line}\n{cell}" if line.strip() else cell
-    source = Source("cell.ssp", text)
     try:
-        options = header_of(source).options  # those of the line first
-        first = dict(reversed(options))
-        numbers = {n: int(v) for n, _, v in (o[1].partition("=") for o in reversed(options) if o[0] == "--set")}
-        plan = compiled_text(source, Path(), first.get("--model"), numbers)
-        cluster = first.get("--cluster")
+        own = header_of(Source("%%ssp", f"# for: {line}")) if line.strip() else Header()
+        source = Source("cell.ssp", cell)
+        plan = compiled_text(source, Path(), own.given("--model"), own.numbers)
+        cluster = own.given("--cluster") or header_of(source).given("--cluster")
         return PlanCell(plan, None if cluster is None else plan.simulate(cluster))
     except PlanError as error:
         print("\n\n".join(map(render, error.diagnostics)))

@@ -1,13 +1,9 @@
 """`ssdsl.compile_plan`: compiles a plan as commands do, and returns what scripts and notebooks show and simulate."""
 
-import html
-import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from rich.console import Console
 
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_source
@@ -18,11 +14,11 @@ from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
 from ssdsl.plan.plan import Plan
 from ssdsl.record import Record
-from ssdsl.search_report import WIDTH, graph_of
+from ssdsl.search_report import graph_of
+from ssdsl.show.cell import cell_of, text_of
 from ssdsl.show.charts.timeline_html import timeline_html
 from ssdsl.show.tables.check import check_views
 from ssdsl.show.tables.report import report_views
-from ssdsl.show.view import View, table
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
 from ssdsl.text.diagnostic import Diagnostic
@@ -61,10 +57,10 @@ class CompiledPlan(Record):
 
     def __str__(self) -> str:
         said = "".join(f"{render(warning)}\n\n" for warning in self.warnings)
-        return said + _text(check_views(self.compiled))
+        return said + text_of(check_views(self.compiled))
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return cell_of(str(self))
 
 
 class SimulatedPlan(Record):
@@ -74,20 +70,10 @@ class SimulatedPlan(Record):
     report: Report
 
     def __str__(self) -> str:
-        return _text(report_views(self.report))
+        return text_of(report_views(self.report))
 
     def _repr_html_(self) -> str:
-        page = html.escape(timeline_html(self.report.timeline))
-        frame = f'<iframe srcdoc="{page}" style="width:100%;height:32em;border:0"></iframe>'
-        return f"<pre>{html.escape(str(self))}</pre>{frame}"
-
-
-def _text(views: tuple[View, ...]) -> str:
-    out = io.StringIO()
-    console = Console(file=out, width=WIDTH, color_system=None, highlight=False)
-    for view in views:
-        console.print(table(view, WIDTH))
-    return out.getvalue()
+        return cell_of(str(self), timeline_html(self.report.timeline))
 
 
 def compile_plan(
@@ -122,12 +108,12 @@ def compiled_text(
 ) -> CompiledPlan:
     """The plan of a text, as of a file in this folder; the rest as in `compile_plan`."""
     header = header_of(source)
-    given = header.model if model is None else model
+    given = header.given("--model") if model is None else model
     if given is None:
         raise ValueError(f"no model: give one, or name it on top of {source.name}: `# for: --model NAME`")
     if model is None and isinstance(given, str) and ".py" in given:
         raise ValueError(f"{source.name} asks for the model of a file, which would run: give it, model={given!r}")
-    numbers = {name: int(number) for name, number in header.numbers} | dict(params or {})
+    numbers = header.numbers | dict(params or {})
     on = None if cluster is None else load_cluster(cluster)
     how = kernel_choice(kernels).kernels
     return CompiledPlan(compile_source(source, graph_of(given, meta), numbers, folder, on, kernels=how))

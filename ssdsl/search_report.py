@@ -1,13 +1,9 @@
 """`ssdsl.search`: searches as `ssdsl search` does, and returns a report that scripts and notebooks can show."""
 
-import html
-import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from rich.console import Console
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
@@ -15,9 +11,9 @@ from ssdsl.kernel_choice import kernel_choice
 from ssdsl.model.captured import ModelRequest, captured
 from ssdsl.model.graph import Graph
 from ssdsl.record import Record
+from ssdsl.show.cell import cell_of, text_of
 from ssdsl.show.tables.search import search_views
 from ssdsl.show.tables.sweep_html import sweep_html
-from ssdsl.show.view import table
 from ssdsl.simulate.profile.read_costs import read_costs
 from ssdsl.sketch.answers.write import save_plan, written
 from ssdsl.sketch.by import By
@@ -32,7 +28,6 @@ if TYPE_CHECKING:
     from ssdsl.model.load.model import Model
 
 MODEL = "make one of the module and a batch, ssdsl.model_of(module, batch), or give a name, as for --model"
-WIDTH = 160  # characters of the tables as text
 
 
 class SearchReport(Record):
@@ -80,16 +75,11 @@ class SearchReport(Record):
         save_plan(self.best.sketch, text, os.fspath(file))
 
     def __str__(self) -> str:
-        out = io.StringIO()
-        console = Console(file=out, width=WIDTH, color_system=None, highlight=False)
-        for view in search_views(self._title, self.found, self.graph, self.cluster, self.top):
-            console.print(table(view, WIDTH))
-        return out.getvalue()
+        return text_of(search_views(self._title, self.found, self.graph, self.cluster, self.top))
 
     def _repr_html_(self) -> str:
         page = sweep_html(self._title, tuple(t.setting for t in (self.found.baseline, *self.found.tried)))
-        frame = f'<iframe srcdoc="{html.escape(page)}" style="width:100%;height:32em;border:0"></iframe>'
-        return f"<pre>{html.escape(str(self))}</pre>{frame}"
+        return cell_of(str(self), page)
 
     @property
     def _title(self) -> str:

@@ -3,6 +3,7 @@
 import hashlib
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import typer
 from typer.core import TyperOption
 
 from ssdsl.cli.terminal import diagnostics_as_json
+from ssdsl.lang.assets import cache_folder
 from ssdsl.lang.errors.header import ModelWouldRun
 from ssdsl.lang.header import Header, header_of
 from ssdsl.lang.read import read_source
@@ -32,13 +34,13 @@ def with_header(command: Any, ctx: Any, args: Sequence[str]) -> list[str]:
     diagnostics_as_json("--json" in args)
     found = []
     names = {value.partition("=")[0] for name, value in given if options[name] is options.get(SET)}
-    taken = {id(options[name]) for name, _ in given}
+    taken = {options[name].name for name, _ in given}
     for name, value in _header(plan).options:
         if name not in options:
             continue
         if name == SET and value.partition("=")[0] not in names:
             found += [name, value]
-        elif name != SET and id(options[name]) not in taken:
+        elif name != SET and options[name].name not in taken:
             found += [name, _model(plan, value) if name == MODEL else value]
     return [*found, *args]
 
@@ -94,18 +96,20 @@ def _model(plan: str, model: str) -> str:
 
 
 def _kept(path: Path) -> Path:
-    """The file that says that the user wants to run another one, as it is."""
-    from ssdsl.model.cache.entries import folder
-
+    """The file that says that the user wants to run another one, as it is. Raises RuntimeError for a user without a
+    home."""
     content = path.resolve().as_posix().encode() + b"\0" + (path.read_bytes() if path.exists() else b"")
-    return folder().parent / "consents" / hashlib.sha256(content).hexdigest()
+    return cache_folder("consents") / hashlib.sha256(content).hexdigest()
 
 
 def _is_consented(path: Path) -> bool:
-    return _kept(path).exists()
+    with suppress(OSError, RuntimeError):  # where there can be no folder
+        return _kept(path).exists()
+    return False
 
 
 def _consent(path: Path) -> None:
-    kept = _kept(path)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.touch()
+    with suppress(OSError, RuntimeError):
+        kept = _kept(path)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.touch()

@@ -16,8 +16,8 @@ from ssdsl.text.source import Source, Span
 
 VERSION = 1
 IN_HEADER = re.compile(r"#[ \t]*(?:ssdsl[ \t]+(?P<version>\d+)[ \t]*|for:[ \t]*(?P<options>-.*))\Z")
-OPTIONS = {"--model": "--model", "-m": "--model", "--cluster": "--cluster", "-c": "--cluster", "--set": "--set"}
-OPTIONS["-s"] = "--set"
+SHORT = {"-m": "--model", "-c": "--cluster", "-s": "--set"}
+OPTIONS = SHORT | {option: option for option in SHORT.values()}
 
 
 class Header(Record):
@@ -25,16 +25,15 @@ class Header(Record):
 
     options: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def model(self) -> str | None:
-        """The model that it names, if it names one."""
-        return dict(self.options).get("--model")
+    def given(self, option: str) -> str | None:
+        """The value of an option, the last of several."""
+        return dict(self.options).get(option)
 
     @property
-    def numbers(self) -> tuple[tuple[str, str], ...]:
-        """The params that it sets, each with its number as it is written."""
-        pairs = (value.partition("=") for name, value in self.options if name == "--set")
-        return tuple((name.strip(), number.strip()) for name, _, number in pairs)
+    def numbers(self) -> dict[str, int]:
+        """The params that it sets. Raises ValueError for what is no number."""
+        pairs = (value.partition("=") for option, value in self.options if option == "--set")
+        return {name.strip(): int(number) for name, _, number in pairs}
 
 
 def header_of(source: Source) -> Header:

@@ -459,10 +459,9 @@ class Script(Node):
     def choices(self) -> dict[str, "ChoiceStatement"]:
         """What has a number in each turn of a loop, by name, in the order of the text: `either`, and params in
         loops."""
-        found = [node for node in walk(self) if isinstance(node, ChoiceStatement)]
-        of_plan = {id(s) for s in self.statements if isinstance(s, ParamStatement)}
-        found.sort(key=lambda node: node.span.start)
-        return {name_of(choice): choice for choice in found if id(choice) not in of_plan}
+        inside = ((s, node) for s in self.statements for node in walk(s) if isinstance(node, ChoiceStatement))
+        found = [node for s, node in inside if node is not s or isinstance(node, EitherStatement)]
+        return {name_of(choice): choice for choice in sorted(found, key=lambda node: node.span.start)}
 
     @property
     def numbers(self) -> tuple[str, ...]:

@@ -25,8 +25,8 @@ from ssdsl.record import Record, field_names
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
-# a definition with the lines of its block, and those without a statement behind it
 ALONG = "along"
+# a definition with the lines of its block, and those without a statement behind it
 DEFINITION = re.compile(r"^(?:def|let) (\w+)[^\n]*(?:\n(?=[ \t\r\n#])[^\n]*)*", re.MULTILINE)
 
 

@@ -23,7 +23,7 @@ BEGINS = re.compile(rf"[ \t]*(?:{'|'.join(sorted({*STATEMENTS} - {'for', 'if'}))
 INSTEAD = "if true:"
 
 
-class Lines(Record):
+class StatementLines(Record):
     """The lines of one statement: where they begin and end in the text, how far the first is indented, and whether a
     bracket in them is never closed."""
 
@@ -64,7 +64,7 @@ def syntax_mistakes(source: Source) -> tuple[Diagnostic, ...]:
     return tuple(sorted(found, key=lambda d: d.span.start if d.span is not None else 0))
 
 
-def statements(text: str) -> Iterator[Lines]:
+def statements(text: str) -> Iterator[StatementLines]:
     """The lines of each statement. A line that begins with the word of a statement begins one also inside of a bracket
     that was never closed."""
     start, depth, at = 0, 0, 0
@@ -83,12 +83,12 @@ def statements(text: str) -> Iterator[Lines]:
         yield _lines(text, start, at, is_open=True)
 
 
-def _lines(text: str, start: int, end: int, is_open: bool = False) -> Lines:
+def _lines(text: str, start: int, end: int, is_open: bool = False) -> StatementLines:
     own = text[start:end]
-    return Lines(start, end, len(own) - len(own.lstrip()), own, is_open)
+    return StatementLines(start, end, len(own) - len(own.lstrip()), own, is_open)
 
 
-def _left(text: str, mistake: Diagnostic) -> Lines | None:
+def _left(text: str, mistake: Diagnostic) -> StatementLines | None:
     """The statement that a mistake is in: of a missing block the one that opens it."""
     assert mistake.span is not None
     start = mistake.span.start
@@ -100,13 +100,13 @@ def _left(text: str, mistake: Diagnostic) -> Lines | None:
     return before[-1] if before else None
 
 
-def _had_block(text: str, opens: Lines) -> bool:
+def _had_block(text: str, opens: StatementLines) -> bool:
     """Whether a block follows a statement in the text as it was written."""
     behind = [lines for lines in statements(text) if lines.start > opens.start]
     return bool(behind) and behind[0].indent > opens.indent
 
 
-def _without(text: str, left: Lines) -> str:
+def _without(text: str, left: StatementLines) -> str:
     """The text with a statement left out: in blanks, or as one that opens the same block."""
     behind = [lines for lines in statements(text) if lines.start > left.start]
     inside = [*takewhile(lambda lines: lines.indent > left.indent, behind)] if left.opens else []
@@ -124,7 +124,7 @@ def _without(text: str, left: Lines) -> str:
     return text
 
 
-def _is_row(lines: Lines) -> bool:
+def _is_row(lines: StatementLines) -> bool:
     """Whether it is a row of a clock, as far as its words tell."""
     return " at " in lines.text.partition("#")[0] and not BEGINS.match(lines.text)
 

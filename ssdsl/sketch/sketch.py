@@ -19,11 +19,8 @@ from ssdsl.sketch.used_files import open_in_used_files
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 
-LISTED, ASKED, BRANCHES = (
-    "listed in the plan",
-    "as you ask",
-    "for all turns of a loop",
-)  # reasons that `OpenParam.why` gives
+# reasons that `OpenParam.why` gives
+LISTED, ASKED, BRANCHES = "listed in the plan", "as you ask", "for all turns of a loop"
 Values = dict[str, int]
 Meshes = tuple[tuple[str | int, ...], ...]  # the width of each axis of each mesh: a number or a param's name
 

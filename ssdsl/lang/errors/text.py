@@ -29,13 +29,8 @@ SEVERAL = {  # statements that take one selection, and how to name several
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 # names that every plan has and that cannot be bound
 GIVEN = ("model", "none", "any", "true", "false", "balance", "each", "len", "min", "max")
-FREE = (
-    "cut",
-    "schedule",
-    "size",
-    "slices",
-    "widths",
-)  # names that every plan has; they can be bound, because older plans may bind them
+# names that every plan has; they can be bound, because older plans may bind them
+FREE = ("cut", "schedule", "size", "slices", "widths")
 
 
 class UnknownStatement(Diagnostic):

@@ -8,7 +8,7 @@ from ssdsl.lang import nodes
 from ssdsl.lang.formatter.spell import spell
 from ssdsl.model.alter.compress import Compressed
 from ssdsl.model.alter.recast import FLOATS
-from ssdsl.model.graph import Operator, Stage, twins
+from ssdsl.model.graph import Stage, twins
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.errors.values import Wanted, required
@@ -71,7 +71,7 @@ def _lines(ctx: Context, s: nodes.CompressStatement, operators: frozenset[str], 
             kept = None if k is None else max(1, int(k * size)) if k < 1 else int(k)
             yield LineOf(operator.name, number, axis, kept)
     if not found:
-        raise PlanError(NothingLeaves(s.operators.span, spell(s.operators), s.dim.text))
+        raise PlanError(NothingLeaves(s.operators.span, s.dim.text))
 
 
 def _leaves(model: ModelIndex, value: str, operators: frozenset[str]) -> bool:
@@ -85,27 +85,21 @@ def compressed_by(model: ModelIndex, facts: Facts) -> tuple[Compressed, ...]:
     if not facts.compressions:
         return ()
     keys = {o.name: twin for twin, o in twins(model.graph.operators)}
-    found: dict[LineOf, Compression] = {}
+    by: dict[tuple[str, int], Compression] = {}
+    found: dict[LineOf, Compressed] = {}
     for stated in facts.compressions:
+        inside = frozenset(keys[name] for name in stated.operators)
         for line in stated.lines:
-            before = next((other for other in found if other[:2] == line[:2]), None)
-            if before is not None and found[before] != stated:
-                raise PlanError(_twice(model.operators[line.operator], stated, found[before]))
-            found[line] = stated
-    inside = {id(stated): frozenset(keys[name] for name in stated.operators) for stated in facts.compressions}
-    kept = {line: _size(model, line) if model.lossless else line.k for line in found}
-    return tuple(
-        Compressed(keys[line.operator], line.result, line.axis, kept[line], inside[id(stated)])
-        for line, stated in found.items()
-    )
+            operator = model.operators[line.operator]
+            if (first := by.setdefault((line.operator, line.result), stated)) != stated:
+                raise PlanError(CompressedTwice(stated.span, operator.kind, operator.module, first=first.span))
+            k = _size(model, line) if model.lossless else line.k
+            found[line] = Compressed(keys[line.operator], line.result, line.axis, k, inside)
+    return tuple(found.values())
 
 
 def _size(model: ModelIndex, line: LineOf) -> int:
     return model.graph.values[model.operators[line.operator].outputs[line.result].value].shape[line.axis]
-
-
-def _twice(operator: Operator, stated: Compression, first: Compression) -> "CompressedTwice":
-    return CompressedTwice(stated.span, operator.kind, operator.module, first=first.span)
 
 
 class NoSuchCompression(Traced):
@@ -137,7 +131,6 @@ class NothingLeaves(Traced):
     code = "E0293"
     title = "other operators read nothing of these that has `{dim}`"
     help = "select fewer, such as the operators of one stage: what they make is then read by others"
-    operators: str
     dim: str
 
 

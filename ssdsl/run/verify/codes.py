@@ -7,7 +7,8 @@ rounding.
 
 import copy
 from collections.abc import Iterable, Iterator
-from itertools import product
+from itertools import chain, product
+from math import prod
 
 import torch
 
@@ -94,15 +95,9 @@ def _positions(runs: Iterable[tuple[int, int]]) -> torch.Tensor:
 
 def _cut(operator: Operator, operand: Operand, x: torch.Tensor, at: Positions) -> torch.Tensor:
     """A part of a tensor, whose axes may be made of several dimensions."""
-    sizes = [[operator.dims[d].size for d in axis] for axis in operand.axes]
-    found = x.reshape([size for axis in sizes for size in axis])
-    lengths = []
-    place = 0
-    for axis in operand.axes:
-        length = 1
-        for dim in axis:
-            found = found.index_select(place, at[dim]) if dim in at else found
-            length *= found.shape[place]
-            place += 1
-        lengths.append(length)
-    return found.reshape(lengths).contiguous()
+    dims = [*chain.from_iterable(operand.axes)]
+    found = x.reshape([operator.dims[dim].size for dim in dims])
+    for place, dim in enumerate(dims):
+        found = found.index_select(place, at[dim]) if dim in at else found
+    left = dict(zip(dims, found.shape, strict=True))
+    return found.reshape([prod(left[dim] for dim in axis) for axis in operand.axes]).contiguous()

@@ -236,8 +236,8 @@ def with_branches(
     loop whose turns take unlike branches is written once for each run of turns that are alike; that needs the model."""
     text = script.span.source.text
     for statement in reversed(script.statements):
-        inside = {id(node) for node in nodes.walk(statement)}
-        mine = [(name, choice) for name, choice in script.choices.items() if name in branches and id(choice) in inside]
+        inside = [node for node in nodes.walk(statement) if isinstance(node, nodes.ChoiceStatement)]
+        mine = [(n, c) for n, c in script.choices.items() if n in branches and any(c is node for node in inside)]
         if not mine:
             continue
         start, end = _line(text, statement.span.start), _end(text, statement)
@@ -268,14 +268,19 @@ def _listed(
             start = _line(text, loop.span.start)
             own = text[start : _end(text, loop)]
             turn = word.text if first == "0" else f"{word.text} - {first}"
-            for number, (name, choice) in reversed([*enumerate(mine)]):
+            for number, (_, choice) in reversed([*enumerate(mine)]):
                 if not isinstance(choice, nodes.ParamStatement):
                     return None
-                tried = "" if choice.domain is None else f"  # of {choice.domain.span.text}"
-                said = f"let {name} = {[of[number] for of in turns]}[{turn}]{tried}"
+                said = _let(choice, f"{[of[number] for of in turns]}[{turn}]")
                 own = own[: choice.span.start - start] + said + own[choice.span.end - start :]
             return own
     return None
+
+
+def _let(param: nodes.ParamStatement, value: object) -> str:
+    """A value in place of a param, with a note on what was tried."""
+    tried = "" if param.domain is None else f"  # of {param.domain.span.text}"
+    return f"let {param.name.text} = {value}{tried}"
 
 
 def can_be_unlike(script: nodes.Script, name: str) -> bool:
@@ -325,9 +330,8 @@ def _branch(text: str, choice: nodes.ChoiceStatement, number: int, said: Callabl
                 if other != number:
                     first, *rest = body.rstrip().split("\n")
                     lines += [f"# not taken{said(other)}: {first}", *(f"#     {line}".rstrip() for line in rest)]
-        case nodes.ParamStatement(name, _, domain):
-            tried = "" if domain is None else f"  # of {domain.span.text}"
-            lines = [f"let {name.text} = {number}{tried}"]
+        case nodes.ParamStatement():
+            lines = [_let(choice, number)]
         case _:
             assert_never(choice)
     return indent("\n".join(lines), margin)

@@ -18,6 +18,7 @@ from ssdsl.sketch.sketch import Sketch, Values
 from ssdsl.solve.slices import slices
 
 SLICES = "slices"
+TASKS = (EventKind.FORWARD, EventKind.BACKWARD, EventKind.DGRAD, EventKind.WGRAD)
 PLACES = 128  # at most, at which slices begin
 
 
@@ -85,9 +86,6 @@ def samples_of(plan: Plan, report: Report, of: OpenSlices) -> list[Sample]:
     slowest = max(rows, key=lambda row: rows[row])
     starts = [*accumulate(lengths, initial=0)]
     return [Sample(end - start, start, spent.get((slowest, n), 0.0)) for n, (start, end) in enumerate(pairwise(starts))]
-
-
-TASKS = (EventKind.FORWARD, EventKind.BACKWARD, EventKind.DGRAD, EventKind.WGRAD)
 
 
 def lengths_of(samples: Iterable[Sample], stages: int, sequences: int) -> tuple[int, ...]:
