@@ -73,8 +73,8 @@ def read_plan(
     faster."""
     ctx, mistakes = _carried_out(script, model, overrides, folder, most, orders)
     mistakes = [*unknown_params(script, ctx.overrides), *mistakes]
-    beside = [] if mistakes else place_beside(ctx.facts, ctx.model)
-    mistakes = mistakes or check(ctx.facts, ctx.model)
+    beside = [] if mistakes else place_beside(ctx.facts, ctx.model, script.span.source)
+    mistakes = mistakes or check(ctx.facts, ctx.model, script.span.source)
     if mistakes:
         raise PlanError(*mistakes[:MOST_MISTAKES])
     return Reading(plan_of(ctx), script, ctx, tuple(beside))
@@ -116,10 +116,11 @@ def read_recovered(
     """
     ctx, mistakes = _carried_out(found.script, model, overrides, folder, unread=found.words)
     if found.mistakes:
-        named = (m for m in mistakes if isinstance(m, NAMING) and m.span is not None)
-        return ctx, in_order(*found.mistakes, *(m for m in named if m.span.text not in found.words))
+        named = (m for m in mistakes if isinstance(m, NAMING))
+        known = (m for m in named if m.span is not None and m.span.text not in found.words)
+        return ctx, in_order(*found.mistakes, *known)
     mistakes = [*unknown_params(found.script, ctx.overrides), *mistakes]
-    return ctx, in_order(*(mistakes or check(ctx.facts, ctx.model)))
+    return ctx, in_order(*(mistakes or check(ctx.facts, ctx.model, found.script.span.source)))
 
 
 def plan_of(ctx: Context) -> Plan:
