@@ -40,11 +40,11 @@ def load_whole(plan: str, model: str, overrides: Mapping[str, int], meta: bool, 
         every = read_recovered(found, index_model(known.graph), overrides, path.parent)[1]
         if len(every) > len(found.mistakes):
             blank_line()
-        raise Mistakes(every, found.mistakes)
+        raise AllMistakes(every, found.mistakes)
     return LoadedPlan(path, source, known)
 
 
-class Mistakes(PlanError):
+class AllMistakes(PlanError):
     """All mistakes of a plan, of which those of syntax have been shown already."""
 
     def __init__(self, every: "tuple[Diagnostic, ...]", shown: "tuple[Diagnostic, ...]") -> None:
@@ -57,7 +57,7 @@ def fix(plan: str, error: PlanError, yes: bool) -> bool:
     `yes`. Returns whether any was made. Raises PlanError if the file cannot be written."""
     path = plan_path(plan)
     source = read_source(path)
-    every = error.every if isinstance(error, Mistakes) else error.diagnostics
+    every = error.every if isinstance(error, AllMistakes) else error.diagnostics
     firsts = (one.edits()[:1] for one in every if one.severity == "error")
     text = edited(source, (edit for edits in firsts for edit in edits))
     if text == source.text:

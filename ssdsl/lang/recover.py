@@ -2,7 +2,8 @@
 again.
 
 A statement that opens a block becomes `if true:`, a `def` one of another name, so that what is wrong in its block is
-told as well; the rows of a clock, which stand in no other block, are left out with it, and so are the other branches of an `either`.
+told as well; the rows of a clock, which stand in no other block, are left out with it, and so are the other branches of
+an `either`.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""A plan with mistakes of syntax: those of names and paths in its other lines are told as well, and none is invented."""
+"""A plan with mistakes of syntax: those of names and paths in its other lines are told, too, and none is invented."""
 
 import re
 from collections.abc import Iterator
@@ -72,7 +72,8 @@ def test_planted_mistakes_are_told(path: Path) -> None:
 
 
 def test_what_a_left_out_line_would_name_is_known() -> None:
-    text = "mesh gpus(dp = @)\nparam M = = 4\nsplit model by batch into dp, m = M\nassign model to gpus\nassign stge to gpus\n"
+    text = "mesh gpus(dp = @)\nparam M = = 4\nsplit model by batch into dp, m = M\n"
+    text += "assign model to gpus\nassign stge to gpus\n"
     syntax, others = found_in(text, ROOT / "plan.ssp", index_model(graph_of("gpt:tiny")))
     assert [m.code for m in syntax] == ["E0112", "E0111"]
     assert [(m.code, m.span.text if m.span else "") for m in others] == [("E0201", "stge")]

@@ -6,9 +6,9 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import named_cluster
-from ssdsl.cli.options import refuse_unused, settings
 from ssdsl.cli.mistakes import fix as change
 from ssdsl.cli.mistakes import load_whole
+from ssdsl.cli.options import refuse_unused, settings
 from ssdsl.cli.pipeline import compiled, working
 from ssdsl.cli.terminal import print_json, print_views, results, show_diagnostics
 from ssdsl.kernel_choice import EAGER
@@ -54,8 +54,7 @@ def check(
     yes: Yes = False,
     json: options.Json = False,
 ) -> None:
-    """Check a plan against a model without running it: coverage, order, deadlock, repeated work. All mistakes of syntax,
-    names and paths are told at once.
+    """Check a plan against a model without running it: coverage, order, deadlock, repeated work.
 
     With a cluster also nodes and memory: exits with 1 where a device has too little. With --device cuda also a step
     without kernels and numbers: exits with 1 where the host waits for the GPU and need not, or an operator would fail.
