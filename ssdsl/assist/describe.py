@@ -15,7 +15,6 @@ from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.paths import starred, starred_module
 from ssdsl.plan.values import ActivationsOf, Builtin, Devices, GathersOf, Marker, PlanFunction, Selection, StateOf
-from ssdsl.repl.session import Shown
 from ssdsl.show.pattern import merged
 
 MOST = 8
@@ -60,7 +59,7 @@ def plain(value: Any) -> str:
     return str(value)
 
 
-def shown(ctx: Context, value: Any) -> tuple[Shown, ...]:
+def shown(ctx: Context, value: Any) -> tuple[str | Table, ...]:
     """The answer to an expression that is typed alone."""
     if isinstance(value, Selection):
         return _selection(ctx, value), _table(_rows(ctx, value))
