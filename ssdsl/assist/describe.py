@@ -69,6 +69,15 @@ def shown(ctx: Context, value: Any) -> tuple[str | Table, ...]:
     return (describe(ctx, value),)
 
 
+def described(ctx: Context, value: Any) -> Iterator[str]:
+    """A value in lines: for a selection its kinds, modules, dimensions, indices and devices."""
+    yield describe(ctx, value)
+    if isinstance(value, Selection):
+        yield from (f"{name}: {text}" for name, text in _rows(ctx, value) if text)
+    elif isinstance(value, tuple):
+        yield from (f"{i}: {describe(ctx, item)}" for i, item in enumerate(value[:MOST]) if isinstance(item, Selection))
+
+
 def devices_text(ctx: Context, devices: Devices) -> str:
     """`gpus[pp = 0] (2 devices)`."""
     size, fixed = 1, dict(devices.fixed)
