@@ -16,7 +16,7 @@ from ssdsl.lsp.places import range_of_json
 from ssdsl.lsp.plans import OpenModel, OpenPlan
 from ssdsl.text.render import as_json
 
-QUIET_S, STILL_S = 0.08, 0.25  # behind the last key: until names are read, and until the plan is compiled
+QUIET_S, STILL_S = 0.05, 0.25  # behind the last key: until names are read, and until the plan is compiled
 OF_NAMES = "E02"  # codes before it are of syntax
 RUN, LEAVE = "Run it", "Not now"
 
@@ -51,7 +51,7 @@ class PlanServer(LanguageServer):
             return
         source = plan.source
         reading, found = await asyncio.to_thread(plan.read)
-        plan.reading = reading
+        plan.reading, plan.costs, plan.step = reading, {}, ""
         self.tell(uri, [*map(as_json, found)])
         self._refresh()
         if any(one.severity == "error" for one in found):

@@ -84,62 +84,98 @@ async def client(lsp_client: LanguageClient) -> AsyncIterator[None]:
 
 
 @pytest.mark.asyncio
-async def test_a_plan_is_written(client: LanguageClient, tmp_path: Path) -> None:
-    path = tmp_path / "p.ssp"
-    path.write_text(PLAN, "utf-8")
-    editor = Editor(client, path)
+async def test_mistakes_and_their_changes(client: LanguageClient, tmp_path: Path) -> None:
+    editor = Editor(client, tmp_path / "p.ssp")
     editor.open(PLAN.replace("heads", "headz").replace("assign", "asign"))
     found = await editor.until(lambda found: len(found) == 2)
     assert {d.code for d in found} == {"E0110", "E0204"}
     wrong = next(d for d in found if d.code == "E0204")
-    context = types.CodeActionContext([wrong])
-    actions = await client.text_document_code_action_async(types.CodeActionParams(editor.document, wrong.range, context))
-    assert "write `heads`" in [a.title for a in actions] and "make all changes that helps name" in [a.title for a in actions]
-    edit = actions[0].edit.changes[editor.uri][0]
-    assert (edit.new_text, edit.range) == ("heads", wrong.range)
-
+    asked = types.CodeActionParams(editor.document, wrong.range, types.CodeActionContext([wrong]))
+    first, *others = await client.text_document_code_action_async(asked)
+    (edit,) = first.edit.changes[editor.uri]
+    assert (first.title, edit.new_text, edit.range) == ("write `heads`", "heads", wrong.range)
+    assert [len(a.edit.changes[editor.uri]) for a in others if a.title == "make all changes that helps name"] == [2]
     editor.type(PLAN)
     await editor.until(lambda found: not found)
+    editor.type(PLAN.replace("heads into tp", "heads into tp = 3"))
+    (wrong,) = await editor.until(bool)
+    assert wrong.code == "E0203" and "help: " in wrong.message
+
+
+@pytest.mark.asyncio
+async def test_what_a_place_is(client: LanguageClient, tmp_path: Path) -> None:
+    editor = Editor(client, tmp_path / "p.ssp")
+    editor.open(PLAN)
+    everywhere = types.InlayHintParams(editor.document, types.Range(types.Position(0, 0), types.Position(20, 0)))
+    hints = await soon(lambda: client.text_document_inlay_hint_async(everywhere), bool)
+    assert "142 operators, parts of 2 (8)" in [h.label for h in hints]
     hover = await client.text_document_hover_async(types.HoverParams(**editor.at("heads")))
     assert "4 in 56 operators" in hover.contents.value
-    everywhere = types.Range(types.Position(0, 0), types.Position(20, 0))
-    asked = types.InlayHintParams(editor.document, everywhere)
-    hints = await soon(lambda: client.text_document_inlay_hint_async(asked), bool)
-    assert "142 operators, parts of 2 (8)" in [h.label for h in hints]
     at_split = types.HoverParams(**editor.at("split model by heads"))
     hover = await soon(  # the compiler's word on a line comes later
         lambda: client.text_document_hover_async(at_split), lambda hover: "peak memory" in hover.contents.value
     )
-    assert "all_reduce" in hover.contents.value and "split 56 operators by heads into 2 parts, tp, over gpus" in hover.contents.value
+    assert "split 56 operators by heads into 2 parts, tp, over gpus" in hover.contents.value
+    assert "all_reduce, forward, of transformer.h.*.attn.c_proj" in hover.contents.value
 
+
+@pytest.mark.asyncio
+async def test_names(client: LanguageClient, tmp_path: Path) -> None:
+    editor = Editor(client, tmp_path / "p.ssp")
+    editor.open(PLAN)
+    at_library = types.DefinitionParams(**editor.at("one_f_one_b("))
+    there = await soon(lambda: client.text_document_definition_async(at_library), lambda there: there.uri != editor.uri)
+    assert there.uri.endswith("stdlib/pipeline.ssp")
     there = await client.text_document_definition_async(types.DefinitionParams(**editor.at("gpus[pp")))
     assert there.range.start.line == PLAN[: PLAN.index("mesh")].count("\n")
-    there = await client.text_document_definition_async(types.DefinitionParams(**editor.at("one_f_one_b(")))
-    assert there.uri.endswith("stdlib/pipeline.ssp")
-    places = await client.text_document_references_async(types.ReferenceParams(**editor.at("S = 2"), context=types.ReferenceContext(True)))
-    assert len(places) == 4
+    asked = types.ReferenceParams(**editor.at("S = 2"), context=types.ReferenceContext(True))
+    assert len(await client.text_document_references_async(asked)) == 4
     renamed = await client.text_document_rename_async(types.RenameParams(**editor.at("stage ="), new_name="piece"))
     assert len(renamed.changes[editor.uri]) == 3
     names = await client.text_document_document_symbol_async(types.DocumentSymbolParams(editor.document))
     assert [n.name for n in names] == ["one_f_one_b", "T", "S", "M", "gpus", "stage"]
-    tokens = await client.text_document_semantic_tokens_full_async(types.SemanticTokensParams(editor.document))
-    assert len(tokens.data) % 5 == 0 and len(tokens.data) > 200
+    colours = await client.text_document_semantic_tokens_full_async(types.SemanticTokensParams(editor.document))
+    assert len(colours.data) % 5 == 0 and len(colours.data) > 200
 
+
+@pytest.mark.asyncio
+async def test_words_that_may_follow_and_commands(client: LanguageClient, tmp_path: Path) -> None:
+    path = tmp_path / "p.ssp"
+    path.write_text(PLAN, "utf-8")
+    editor = Editor(client, path)
+    editor.open(PLAN)
     editor.type(PLAN + "split model by ")
-    words = await client.text_document_completion_async(types.CompletionParams(**editor.at("model by ", behind=False)))
-    assert isinstance(words, list)
-    words = await client.text_document_completion_async(types.CompletionParams(**_end(editor)))
+    lines = editor.text.split("\n")
+    at_end = types.CompletionParams(editor.document, types.Position(len(lines) - 1, len(lines[-1])))
+    words = await soon(lambda: client.text_document_completion_async(at_end), bool)
     assert {"heads", "batch", "ffn"} <= {w.label for w in words}
     editor.type(PLAN.replace("S)", "S )"))
-    (edit,) = await client.text_document_formatting_async(types.DocumentFormattingParams(editor.document, types.FormattingOptions(4, True)))
+    asked = types.DocumentFormattingParams(editor.document, types.FormattingOptions(4, True))
+    (edit,) = await client.text_document_formatting_async(asked)
     assert edit.new_text == PLAN
-    done = await client.workspace_execute_command_async(types.ExecuteCommandParams("ssdsl.prove", [editor.uri]))
+    prove = types.ExecuteCommandParams("ssdsl.prove", [editor.uri])
+    done = await client.workspace_execute_command_async(prove)
     assert done["status"] == 2 and "not saved" in done["text"]
     editor.type(PLAN)
-    done = await client.workspace_execute_command_async(types.ExecuteCommandParams("ssdsl.prove", [editor.uri]))
+    done = await client.workspace_execute_command_async(prove)
     assert done["status"] == 0 and "proved" in done["text"]
 
 
-def _end(editor: Editor) -> dict[str, Any]:
-    lines = editor.text.split("\n")
-    return {"text_document": editor.document, "position": types.Position(len(lines) - 1, len(lines[-1]))}
+@pytest.mark.asyncio
+async def test_no_file_runs_without_consent(client: LanguageClient, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("open('ran', 'w')\n", "utf-8")
+    asked = []
+
+    @client.feature(types.WINDOW_SHOW_MESSAGE_REQUEST)
+    def answer(params: types.ShowMessageRequestParams) -> types.MessageActionItem:
+        asked.append(params.message)
+        return types.MessageActionItem("Not now")
+
+    editor = Editor(client, tmp_path / "p.ssp")
+    editor.open(PLAN.replace("gpt:tiny", "mine.py:net"))
+    (said,) = await editor.until(bool)
+    assert "was not run" in said.message and len(asked) == 1
+    assert not (tmp_path / "ran").exists()
+    editor.type(PLAN.replace("# for: --model gpt:tiny", "# for:"))
+    (said,) = await editor.until(lambda found: bool(found) and "was not run" not in found[0].message)
+    assert "# for: --model gpt:tiny" in said.message

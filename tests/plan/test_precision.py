@@ -49,6 +49,17 @@ class Rotated(Mlp):
         return self.down(torch.view_as_real(torch.view_as_complex(y.view(-1, 8, 2))).flatten(1)).square().mean()
 
 
+class Sparse(Mlp):
+    """Its table gets sparse gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(8, 8, sparse=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self.up(self.table((x > 0).long()).sum(1))).square().mean()
+
+
 def model_of(module: type[nn.Module]) -> Model:
     torch.manual_seed(0)
     return Model("mlp", module(), ({"x": torch.randn(8, 8)},), {"x": ("batch", "in")})
@@ -143,6 +154,13 @@ def test_an_operator_that_does_not_take_the_type() -> None:
     assert "E0238" in text and "`view_as_complex` of `.` does not compute in bf16" in text
     line = text.split("leave it out: `")[1].rstrip("`\n")
     assert compiled(line, graph)
+
+
+def test_a_sparse_gradient_is_not_cast() -> None:
+    graph = capture(model_of(Sparse))
+    with pytest.raises(PlanError, match=r"E0238: .*sparse"):
+        compiled("precision model.embedding to bf16", graph)
+    assert compiled("precision model - model.embedding to bf16", graph)
 
 
 @pytest.mark.parametrize(

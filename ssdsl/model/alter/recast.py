@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from ssdsl.model.capture.sparse_gradients import adds_sparse
 from ssdsl.model.graph import (
     ITEMSIZE,
     Graph,
@@ -85,6 +86,9 @@ class _Casting:
         """Adds an operator that reads what it needs, and the casts before it. Raises CannotCompute."""
         dtype = self.types.get(operator.name) if operator.kind != "_to_copy" else None
         floats = [o for o in operator.inputs if self._is_cast_of(operator, o)]
+        cast = [o for o in floats if dtype is not None and self.values[o.value].dtype != dtype]
+        if any(adds_sparse(operator, o.value) for o in cast):
+            raise CannotCompute(operator, "its gradient is sparse (`sparse=True`), which torch does not cast")
         made: tuple[str, ...] | None = None
         if dtype is None and operator.row.regroups and any(self._has_changed(o.value) for o in floats):
             with suppress(CannotCompute):

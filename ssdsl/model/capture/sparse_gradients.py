@@ -15,10 +15,11 @@ def sparse_weights(graph: Graph) -> tuple[str, ...]:
     for operator in graph.operators:
         for name in {i.value for i in operator.inputs} & readers.keys():
             readers[name].append(operator)
-    return tuple(name for name, found in readers.items() if found and all(_is_sparse(o, name) for o in found))
+    return tuple(name for name, found in readers.items() if found and all(adds_sparse(o, name) for o in found))
 
 
-def _is_sparse(operator: Operator, weight: str) -> bool:
+def adds_sparse(operator: Operator, weight: str) -> bool:
+    """Whether an operator adds a sparse gradient to a weight's."""
     if operator.target not in TABLES or operator.args[1] != Ref(weight):
         return False
     return bool(argument(operator, "sparse"))
