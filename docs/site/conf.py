@@ -1,0 +1,58 @@
+"""Sphinx's settings for the site. `build.py` beside it writes the pages and calls Sphinx."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+
+from ssp_lexer import SspLexer  # noqa: E402
+
+import ssdsl  # noqa: E402
+
+project = "ssdsl"
+version = release = ssdsl.__version__
+copyright = "the authors of ssdsl"
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+root_doc = "index"
+exclude_patterns = ["LICENSE"]
+
+# Pages are read by GitHub too: their anchors are those that it gives to headings.
+myst_heading_anchors = 4
+myst_enable_extensions = ["attrs_inline", "colon_fence"]
+suppress_warnings = ["myst.header"]  # a page may begin below a heading of the first level
+
+html_theme = "furo"
+html_title = "ssdsl"
+html_static_path = [str(HERE / "static")]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+html_show_copyright = False
+html_copy_source = False  # build.py puts the Markdown beside the pages
+pygments_style = "friendly"
+pygments_dark_style = "github-dark"
+highlight_language = "text"
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+python_display_short_literal_types = True
+add_module_names = False
+toc_object_entries_show_parents = "hide"
+maximum_signature_line_length = 90
+
+BACKTICKS = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+OWN = re.compile(r"\bssdsl(?:\.[a-z_]\w*)+\.(?=[A-Z])")
+
+
+def setup(app: Any) -> None:
+    app.add_lexer("ssp", SspLexer)
+    app.connect("autodoc-process-docstring", _as_rst)
+
+
+def _as_rst(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Docstrings are plain text with code in backticks, as in Markdown."""
+    lines[:] = BACKTICKS.sub(r"``\1``", "\n".join(lines)).split("\n")
