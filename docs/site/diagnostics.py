@@ -26,13 +26,22 @@ def diagnostic_pages(root: Path) -> dict[str, str]:
 
 
 def _page(code: str, found: type[Diagnostic], examples: Path) -> str:
-    said, plan = (examples / f"{code}.err", examples / f"{code}.ssp")
-    parts = ["---", "orphan: true", "---", "", f"# {code}: {_escaped(found.headline())}", "", f"*{found.severity}*", "", _markdown(found), ""]
+    said, plan = examples / f"{code}.err", examples / f"{code}.ssp"
+    what = "An error" if found.severity == "error" else f"A {found.severity}"
+    parts = ["---", "orphan: true", "---", "", f"# {code}: {_escaped(found.headline())}", ""]
+    parts += [f"{what}, one of [all](index.md#{_anchor(STAGES[code[:3]][0])}).", "", _markdown(found), ""]
     if plan.is_file():
-        parts += ["## A plan that shows it", "", "`````ssp", plan.read_text("utf-8").rstrip(), "`````", ""]
+        text = plan.read_text("utf-8").rstrip()
+        given = text.split("\n")[0].removeprefix("# set ").split() if text.startswith("# set ") else []
+        options = " ".join(f"--set {pair}" for pair in given)
+        parts += [f"## A plan{f' with `{options}`' if options else ''}", "", "`````ssp", text, "`````", ""]
     if said.is_file():
         parts += ["## What ssdsl says", "", "`````text", said.read_text("utf-8").rstrip(), "`````", ""]
     return "\n".join(parts)
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
 
 
 def _index(codes: list[str]) -> str:
@@ -53,9 +62,10 @@ def _index(codes: list[str]) -> str:
 
 
 def _summary(found: type[Diagnostic]) -> str:
-    """The first sentence of the explanation."""
-    first = re.split(r"(?<=[.:])\s", " ".join(_markdown(found).partition("\n\n")[0].split()), maxsplit=1)[0]
-    return first.rstrip(":") if not first.endswith(".") else first
+    """The first sentence of the explanation, without an example that ends it."""
+    words = " ".join(_markdown(found).partition("\n\n")[0].split())
+    first = re.match(r"((?:`[^`]*`|[^`])*?[.;])(?= |$)", words)
+    return re.sub(r": `[^`]*`\.$", "", first[1] if first else words).rstrip(".;") + "."
 
 
 def _markdown(found: type[Diagnostic]) -> str:

@@ -15,13 +15,11 @@ torch.distributed program."""
 def llms_text(pages: dict[str, str]) -> str:
     """The text. Pages of single errors, plans and files are left out: those that list them are in it."""
     listed = [name for names in SECTIONS.values() for name in names]
-    rest = [n for n in pages if n not in (*listed, "index.md") and not n.startswith(("examples", "stdlib", "tests"))]
-    more = {
-        "More": [n for n in rest if n.startswith("docs/")],
-        "Optional": [n for n in rest if not n.startswith(("docs/", "errors/", "LICENSE"))],
-    }
+    rest = [name for name in pages if name not in listed and pages[name].startswith("# ")]
+    more = [name for name in rest if name.startswith("docs/")]
+    sections = {**SECTIONS, "More": more, "Optional": [name for name in rest if name not in more]}
     parts = ["# ssdsl", "", *(f"> {line}" for line in SUMMARY.split("\n"))]
-    for title, names in {**SECTIONS, **more}.items():
+    for title, names in sections.items():
         parts += ["", f"## {title}", "", *(f"- [{_title(pages[n])}]({n}): {_first_line(pages[n])}" for n in names)]
     return "\n".join(parts) + "\n"
 

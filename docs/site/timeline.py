@@ -16,6 +16,7 @@ from ssdsl.simulate.timeline import Event, EventKind, Stream, Timeline
 
 MODEL, CLUSTER = "gpt:350m,dtype=bf16", "a100x1024"
 COLOURS = Path(__file__).parents[2] / "ssdsl" / "show" / "charts" / "html" / "colours.css"
+LINK = '<a href="timeline.html">Look into it</a>: zoom, memory, and the line of the plan behind each box.'
 DARK = "@media (prefers-color-scheme: dark)"
 
 
@@ -46,8 +47,7 @@ def picture(report: Report) -> str:
             *rows,
             f'<div class="row"><b></b><div class="axis">{_axis(timeline)}</div></div>',
             f'<div class="legend">{legend}<span><i></i>idle</span></div>',
-            f'<figcaption>{escape(caption)} <a href="timeline.html">Look into it</a>: zoom, memory, and the line of the '
-            "plan behind each box.</figcaption>",
+            f"<figcaption>{escape(caption)} {LINK}</figcaption>",
             "</figure>",
         ]
     )
@@ -56,11 +56,9 @@ def picture(report: Report) -> str:
 def colours() -> str:
     """The colours of the tool's own pages as CSS, in the names that the picture uses, light and dark."""
     light, dark = ("".join(re.findall(r"--[\w-]+: #\w+;", part)) for part in COLOURS.read_text("utf-8").split(DARK))
-    return (
-        f".timeline {{{light}}}\nbody[data-theme=dark] .timeline {{{dark}}}\n"
-        f"{DARK} {{ body:not([data-theme=light]) .timeline {{{dark}}} }}\n"
-        + "".join(f".timeline i.{kind} {{ background: var(--{kind}); color: var(--{kind}-ink); }}\n" for kind in EventKind)
-    )
+    boxes = (f".timeline i.{kind} {{ background: var(--{kind}); color: var(--{kind}-ink); }}" for kind in EventKind)
+    schemes = f".timeline {{{light}}}\nbody[data-theme=dark] .timeline {{{dark}}}\n"
+    return "\n".join([schemes + f"{DARK} {{ body:not([data-theme=light]) .timeline {{{dark}}} }}", *boxes, ""])
 
 
 def _row(timeline: Timeline, number: int, shown: list[Event]) -> str:

@@ -260,15 +260,18 @@ class Engine:
     ) -> float:
         """One training step on a global batch; its loss, the same number on every rank.
 
-        `batch` has the arguments of the model's forward, the same on every rank, or comes from `engine.loader`; its
-        sizes, as the number of samples or the length of sequences, may be others than the example's. `clip` is the
-        largest norm of all gradients. Of several losses `loss` names the one of this step, by default it is their sum;
-        of several optimizers, those that step are `optimizer`, and gradients of other weights are dropped. With
-        `update=False` the gradients are kept and added to those of the next step; `scale` multiplies the loss before
-        backward (1/4 for the mean of four batches). With `find_nan` gradients and updated weights are checked too, and
-        the error names what made the first number that is not finite: the step runs again, with each operator looked
-        at. Raises EngineError for a batch of other names, sizes or dtypes; for a `clip` that is not positive; and,
-        unless `allow_nan`, for a loss that is not finite: then nothing was updated.
+        - `batch`: the arguments of the model's forward, the same on every rank, or a batch of `engine.loader`. Its
+          sizes, as the number of samples or the length of sequences, may be others than the example's.
+        - `loss`: of several losses the one of this step; by default it is their sum.
+        - `optimizer`: of several optimizers those that step; gradients of other weights are dropped.
+        - `clip`: the largest norm of all gradients together.
+        - `update`: if false, the gradients are kept and added to those of the next step.
+        - `scale`: multiplies the loss before backward; 1/4 for the mean of four batches.
+        - `find_nan`: gradients and updated weights are checked too, and the error names what made the first number that
+          is not finite: the step runs again, with each operator looked at.
+
+        Raises EngineError for a batch of other names, sizes or dtypes; for a `clip` that is not positive; and, unless
+        `allow_nan`, for a loss that is not finite: then nothing was updated.
         """
         made = self.ending.optimizers
         steps = made.asked(optimizer) if update or optimizer is not None or len(made) > 1 else []
