@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 
 from ssdsl.plan_report import compile_plan
+from ssdsl.record import replace
 from ssdsl.show.charts.gantt import MARKS, TASKS, micro_batch
 from ssdsl.show.charts.timeline_html import timeline_html
 from ssdsl.show.view import seconds
@@ -27,7 +28,8 @@ def step_of(plan: Path) -> Report:
 
 def page(report: Report) -> str:
     """The page of `ssdsl simulate --html`."""
-    return timeline_html(report.timeline)
+    timeline = report.timeline
+    return timeline_html(replace(timeline, plan=Path(timeline.plan).name))
 
 
 def picture(report: Report) -> str:
