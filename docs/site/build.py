@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT)]
 
+from api_text import api_text  # noqa: E402
 from diagnostics import diagnostic_pages  # noqa: E402
 from first_page import PLAYGROUND, first_page  # noqa: E402
 from llms import llms_text  # noqa: E402
@@ -36,6 +37,7 @@ def build(folder: Path, playground: Path, jobs: int) -> int:
     status = build_main([*options, str(sources), str(folder)])
     if plays:
         shutil.copytree(playground, folder / "playground", dirs_exist_ok=True)
+    pages["api.md"] = api_text(pages["api.md"])
     write(folder, pages | {"llms.txt": llms_text(pages), "timeline.html": page(step)})
     with (folder / "_static" / "site.css").open("a") as style:
         style.write(colours())

@@ -117,8 +117,9 @@ class Engine:
         return local_tensors(self.weights, self.pieces, self._owners)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """This rank's part of each weight and buffer, by the model's names; for half precision the float32 master
-        weights. What no role uses, such as the statistics of a frozen batch norm, is whole on each rank.
+        """This rank's part of each weight and buffer, by the model's names, in the shape of that part; for half
+        precision the float32 master weights. What no role uses, such as the statistics of a frozen batch norm, is whole
+        on each rank.
 
         They are current until the next step.
         """
@@ -170,12 +171,13 @@ class Engine:
 
     @property
     def scaler(self) -> Scaler | None:
-        """The loss scale, if the model is in float16."""
+        """The loss scale, if the model is in float16; else None."""
         return self.ending.scaler
 
     @property
     def grad_norm(self) -> float | None:
-        """The norm of all gradients before clipping, of the last step that clipped."""
+        """The 2-norm of all gradients together before clipping, of the last step that clipped; None before the first
+        one."""
         return self.ending.norm
 
     def optimizer(
@@ -223,12 +225,15 @@ class Engine:
     def loader(self, dataset: Any, batch_size: int | None = None, *, evaluate: bool = False, **options: Any) -> Loader:
         """A loader of global batches that are the same under any plan; this rank loads the part that it needs.
 
-        `dataset` is a map-style or iterable data set of samples, or a DataLoader. Options are those of `Loader`
-        (shuffle, seed, collate_fn, drop_last, buckets, ...) and of `Workers` (num_workers, prefetch_factor, ...).
+        - `dataset`: a map-style or iterable data set of samples, or a DataLoader.
+        - `batch_size`: of the global batch, in samples.
+        - `evaluate`: the batches are for `evaluate` and `predict`, which may need other parts.
+        - Options are those of `Loader` (shuffle, seed, collate_fn, drop_last, buckets, ...) and of `Workers`
+          (num_workers, prefetch_factor, ...).
+
         Checkpoints save the loader's position. A batch of other sizes, such as a smaller last one with
         `drop_last=False`, or of a bucket, gets a program of its own, compiled here if the sizes are known, else when
-        the batch comes. `evaluate`: the batches are for `evaluate` and `predict`, which may need other parts. Raises
-        EngineError for an unknown option, or a data set that cannot be loaded.
+        the batch comes. Raises EngineError for an unknown option, or a data set that cannot be loaded.
         """
         wanted = Variant("evaluate" if evaluate else "train")
         options = loader_options(options)
@@ -334,8 +339,9 @@ class Engine:
 
         `outputs` are keys or attributes of forward's result, or positions in its tuple; by default all of them. A
         tuple, list or dictionary in it is returned as one; `"hidden.0"` is the first tensor of a tuple `hidden`.
-        Tensors are gathered on all ranks, on the CPU; with `gather="first"` on rank 0 alone, and the other ranks get an
-        empty dictionary. Raises EngineError as `step` does, and for an unknown output.
+        Tensors are whole, in the shapes that one device returns, on all ranks and on the CPU; with `gather="first"` on
+        rank 0 alone, and the other ranks get an empty dictionary. Raises EngineError as `step` does, and for an unknown
+        output.
         """
         share = self._evaluated(Variant("evaluate", outputs=tuple(map(str, outputs)) or None), batch)
         returned = share.table.returned
