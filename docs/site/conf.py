@@ -30,6 +30,7 @@ html_static_path = [str(HERE / "static")]
 html_css_files = ["site.css"]
 html_show_sphinx = False
 html_show_copyright = False
+html_use_index = False
 html_copy_source = False  # build.py puts the Markdown beside the pages
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
