@@ -45,15 +45,32 @@ add_module_names = False
 toc_object_entries_show_parents = "hide"
 maximum_signature_line_length = 90
 
+_navigation: dict[Any, Any] = {}  # by folder and options
 BACKTICKS = re.compile(r"(?<!`)`([^`]+)`(?!`)")
-OWN = re.compile(r"\bssdsl(?:\.[a-z_]\w*)+\.(?=[A-Z])")
 
 
 def setup(app: Any) -> None:
     app.add_lexer("ssp", SspLexer)
     app.connect("autodoc-process-docstring", _as_rst)
+    app.connect("html-page-context", _with_shared_navigation, priority=400)  # before the theme asks for it
 
 
 def _as_rst(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Docstrings are plain text with code in backticks, as in Markdown."""
     lines[:] = BACKTICKS.sub(r"``\1``", "\n".join(lines)).split("\n")
+
+
+def _with_shared_navigation(app: Any, page: str, template: str, context: dict[str, Any], tree: Any) -> None:
+    """Pages that are in no table of contents, those of diagnostics and files, share the navigation of their folder:
+    Sphinx takes longer for it than for all else of a page."""
+    if any(page in listed for listed in app.env.toctree_includes.values()) or "toctree" not in context:
+        return
+    made = context["toctree"]
+
+    def toctree(**options: Any) -> Any:
+        key = (str(Path(page).parent), *sorted(options.items()))
+        if key not in _navigation:
+            _navigation[key] = made(**options)
+        return _navigation[key]
+
+    context["toctree"] = toctree
