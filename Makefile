@@ -2,8 +2,8 @@
 # make test      the tests, on all cores, but for the slow ones; at the end it says how many these are
 # make test-all  all of them
 # make lint      ruff, mypy, import-linter
-# make site      the pages of docs/, of diagnostics and of Python as a web site, in build/site
 # make bench     the tables of compile time and step time
+# make site      the pages of docs/, of diagnostics and of Python as a web site, in build/site
 #
 # Each makes .venv when it is missing or older than pyproject.toml. PYTHON=python3.12 chooses the interpreter.
 
@@ -17,7 +17,7 @@ TORCH  := torch==2.13.0
 # They start many interpreters, which find compiled modules, whatever the environment says.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test test-all lint site bench format clean
+.PHONY: run test test-all lint bench format clean
 
 run: $(VENV)/.run
 	$(BIN)/ssdsl run examples/megatron.ssp --model swin
@@ -34,15 +34,16 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-site: $(VENV)/.docs
-	$(BIN)/python docs/site/build.py build/site
-
 bench: $(VENV)/.run
 	$(BIN)/python -m bench
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+.PHONY: site
+site: $(VENV)/.docs
+	$(BIN)/python docs/site/build.py build/site
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -5,13 +5,13 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LIBRARY = HERE.parents[1] / "stdlib" / "pipeline.ssp"
-PLAYED = "[Play in the browser](playground.md), without installing anything"
+PLAYED = '<a href="playground/index.html">Play in the browser</a>, without installing anything'
 PLAYGROUND = """\
 # Playground
 
-<iframe class="playground" src="playground/index.html" title="Playground"></iframe>
+Write a plan, and see its communication, its timeline and its memory. The compiler runs in your browser.
 
-<p><a href="playground/index.html">Open it in a page of its own.</a></p>
+<p><a class="open" href="playground/index.html">Open the playground</a></p>
 """
 
 

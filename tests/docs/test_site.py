@@ -54,7 +54,7 @@ def test_links_lead_to_something(site: Path) -> None:
 
 def test_the_first_page_has_a_picture_a_plan_and_the_playground(site: Path) -> None:
     text = (site / "index.html").read_text("utf-8")
-    assert text.count('<i class="fwd"') > 8 and 'href="timeline.html"' in text and 'href="playground.html"' in text
+    assert text.count('<i class="fwd"') > 8 and 'href="timeline.html"' in text and 'href="playground/index.html"' in text
     assert "exactly what one device computes" in text
     assert (site / "playground" / "index.html").read_text() == "played"
     assert re.search(r'<span class="k">assign</span>', text), "plans have colours"
