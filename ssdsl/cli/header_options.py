@@ -1,17 +1,14 @@
 """The options of a plan's header, which a command takes as if they had been given; those of the command line win."""
 
-import hashlib
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperOption
 
 from ssdsl.cli.terminal import diagnostics_as_json
-from ssdsl.lang.assets import cache_folder
+from ssdsl.lang.consent import consent, is_consented, model_file
 from ssdsl.lang.errors.header import ModelWouldRun
 from ssdsl.lang.header import Header, header_of
 from ssdsl.lang.read import read_source
@@ -78,38 +75,15 @@ def _header(plan: str) -> Header:
 def _model(plan: str, model: str) -> str:
     """The model of a header, whose file is looked for beside the plan first. Raises PlanError if the user does not want
     to run that file."""
-    file, colon, function = model.partition(":")
-    if not file.endswith(".py"):
+    if (named := model_file(model, plan_path(plan).parent)) is None:
         return model
-    beside = plan_path(plan).parent / file
-    path = beside if beside.exists() else Path(file)
-    found = f"{path}{colon}{function}"
-    if _is_consented(path):
+    path, found = named
+    if is_consented(path):
         return found
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise PlanError(ModelWouldRun(None, plan, found))
     question = f"{plan} asks for the model of {path}, whose file would run. Run it, now and later?"
     if not typer.confirm(question, err=True):
         raise PlanError(ModelWouldRun(None, plan, found))
-    _consent(path)
+    consent(path)
     return found
-
-
-def _kept(path: Path) -> Path:
-    """The file that says that the user wants to run another one, as it is. Raises RuntimeError for a user without a
-    home."""
-    content = path.resolve().as_posix().encode() + b"\0" + (path.read_bytes() if path.exists() else b"")
-    return cache_folder("consents") / hashlib.sha256(content).hexdigest()
-
-
-def _is_consented(path: Path) -> bool:
-    with suppress(OSError, RuntimeError):  # where there can be no folder
-        return _kept(path).exists()
-    return False
-
-
-def _consent(path: Path) -> None:
-    with suppress(OSError, RuntimeError):
-        kept = _kept(path)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.touch()

@@ -84,14 +84,14 @@ def parsed(plan: str) -> "tuple[Path, Source]":
     """The file of a plan, and its text, which parses. Raises PlanError with all mistakes of syntax."""
     from ssdsl.lang.parse import parse
     from ssdsl.lang.read import read_source
-    from ssdsl.lang.recover import syntax_mistakes
+    from ssdsl.lang.recover import recovered
 
     path = plan_path(plan)
     source = read_source(path)
     try:
         parse(source)
     except PlanError:
-        raise PlanError(*syntax_mistakes(source)) from None
+        raise PlanError(*recovered(source).mistakes) from None
     return path, source
 
 

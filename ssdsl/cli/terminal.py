@@ -95,6 +95,12 @@ def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
         talk.print(text, soft_wrap=True)
 
 
+def blank_line() -> None:
+    """Prints an empty line on stderr, between two groups of diagnostics for people."""
+    if not _form.json:
+        talk.print()
+
+
 def _styled(line: str) -> Text:
     for pattern, styles in STYLES:
         if found := pattern.match(line):

@@ -7,6 +7,7 @@ from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Plan
 from ssdsl.record import Record
 from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.edits import TextEdit
 from ssdsl.text.source import Span
 
 
@@ -19,19 +20,6 @@ def path_of(plan: Plan, operator: Operator) -> str:
     """The module of an operator as errors name it, with the parts that it is; empty for a whole one of the model."""
     record = plan.of(operator.name)
     return record.module(operator) if record.parts else operator.path
-
-
-class ChangedLine(Record):
-    """A statement of a plan, and what to write in its place; nothing, to leave it out."""
-
-    span: Span
-    text: str
-
-    def __str__(self) -> str:
-        first, last = self.span.line, self.span.line + self.span.text.count("\n")
-        if not self.text:
-            return f"leave out line {first}" if first == last else f"leave out lines {first} to {last}"
-        return f"in line {first} write `{self.text}`, not `{self.span.text}`"
 
 
 class UnevenWithOthers(Diagnostic):
@@ -191,7 +179,7 @@ class NeedsWhole(Record):
     outside: str = ""
     between: bool = False
     others: int = 0
-    recut: ChangedLine | None = None
+    recut: TextEdit | None = None
 
     @property
     def fact(self) -> str:
@@ -272,7 +260,7 @@ class Back(Record):
     own: str | None
     is_of_maker: bool
     is_all: bool
-    narrowed: ChangedLine | None = None  # the statement that selects the operators, without these
+    narrowed: TextEdit | None = None  # the statement that selects the operators, without these
 
     @property
     def fact(self) -> str:
@@ -288,16 +276,21 @@ class Back(Record):
         return f"{made}\n{read}\nother values go in the other direction, so the two stages wait for each other"
 
     @property
+    def placed(self) -> PlacedOperator:
+        """The operator that its module calls itself."""
+        return self.maker if self.is_of_maker else self.reader
+
+    @property
     def change(self) -> str:
         if self.own is None:
             return "assign these two operators to the same devices, or cut the model by `balance(model, S)`"
-        placed = self.maker if self.is_of_maker else self.reader
+        placed = self.placed
         change = (
             f"leave out of the selection on `{placed.devices}` the operators that this module calls outside its "
             f'submodules: {self.narrowed or f"""append `- model["{self.own}"]`"""}'
         )
         if self.is_all:
-            change = f"{ChangedLine(placed.span, '')}: it assigns only what this module calls outside its submodules"
+            change = f"{TextEdit(placed.span, '')}: it assigns only what this module calls outside its submodules"
         then = "each of these operators then runs where its operands are made\nor cut the model by `balance(model, S)`"
         return f"{change}\n{then}"
 
@@ -325,7 +318,7 @@ class OrderCycle(Diagnostic):
     cycle: str
     places: tuple[Span, ...] = ()
     cause: NeedsWhole | Back | None = None
-    nearest: Callable[[], tuple[ChangedLine, ...]] = tuple  # with which no task waits; sought when shown
+    nearest: Callable[[], tuple[TextEdit, ...]] = tuple  # with which no task waits; sought when shown
     calls: tuple[Span, ...] = ()  # of the functions with these statements
 
     @property
@@ -351,8 +344,16 @@ class OrderCycle(Diagnostic):
     def change(self) -> str:
         if isinstance(self.cause, Back) or (self.cause is not None and self.cause.keeps_order):
             return self.cause.change
-        changes = "\nor ".join(map(str, self.nearest())) or "remove one of the `order` statements on the cycle"
+        changes = "\nor ".join(map(str, self.edits())) or "remove one of the `order` statements on the cycle"
         return changes if self.cause is None else f"{changes}\n{self.cause.change}"
+
+    def edits(self) -> tuple[TextEdit, ...]:
+        match self.cause:
+            case Back(_, narrowed=narrowed) as back:
+                return (TextEdit(back.placed.span, ""),) if back.is_all else () if narrowed is None else (narrowed,)
+            case NeedsWhole(recut=recut) as whole if whole.keeps_order:
+                return () if recut is None else (recut,)
+        return self.nearest()
 
     def others(self) -> tuple[tuple[Span, str], ...]:
         match self.cause:
@@ -384,11 +385,14 @@ class ShardConflict(Diagnostic):
 
     @property
     def change(self) -> str:
+        (edit,) = self.edits()
+        return str(edit) if edit.text else f"{edit}: no axis of more than one device replicates the weight"
+
+    @property
+    def instead(self) -> tuple[str, ...]:
         assert self.span is not None
         over = self.left or self.candidates[:1]
-        if not over:
-            return f"{ChangedLine(self.span, '')}: no axis of more than one device replicates the weight"
-        return str(ChangedLine(self.span, f"{self.span.text.rpartition(' into ')[0]} into {', '.join(over)}"))
+        return (f"{self.span.text.rpartition(' into ')[0]} into {', '.join(over)}" if over else "",)
 
 
 class StateApart(Diagnostic):
@@ -423,6 +427,10 @@ class StateApart(Diagnostic):
     @property
     def nested(self) -> str:
         return ", ".join(dict.fromkeys((*self.held_axes, *self.axes)))
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return () if self.span is None else (f"{self.span.text.rpartition(' into ')[0]} into {self.nested}",)
 
     def others(self) -> tuple[tuple[Span, str], ...]:
         return ((self.first, f"{self.held} over {self.held_over}"),)

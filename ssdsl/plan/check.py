@@ -26,14 +26,14 @@ from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source
 
 
-def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
-    """The mistakes, one for each pair of index and kind of mistake."""
+def check(facts: Facts, model: ModelIndex, source: Source) -> list[Diagnostic]:
+    """The mistakes, one for each pair of index and kind of mistake; `source` is the plan."""
     if not facts.meshes:
         return [NoMesh(None)]
     distinct = facts.distinct(model.numbers(model.compute))
     if any(record.place is None for record in distinct.values()):
         missing = [op for op in model.ordered(model.compute) if facts.of(op.name).place is None]
-        return [_not_assigned(facts, model, missing)]
+        return [_not_assigned(facts, model, missing, source)]
     found: dict[object, Diagnostic] = {}
     for number, record in distinct.items():
         mesh = facts.meshes[record.home.mesh]
@@ -160,11 +160,11 @@ def _axis_mistake(facts: Facts, placement: Placement, op: Operator, index: Index
     return None
 
 
-def _not_assigned(facts: Facts, model: ModelIndex, missing: list[Operator]) -> NotAssigned:
+def _not_assigned(facts: Facts, model: ModelIndex, missing: list[Operator], source: Source) -> NotAssigned:
     modules = tuple(dict.fromkeys(f"{_outermost(op)}{facts.of(op.name).selected}" for op in missing))
     example = _outermost(missing[0]) if len(missing) < len(model.compute) else None
     parts = facts.of(missing[0].name).parts
-    return NotAssigned(None, len(missing), modules, example, next(iter(facts.meshes)), parts)
+    return NotAssigned(None, len(missing), modules, example, next(iter(facts.meshes)), parts, source)
 
 
 def _outermost(operator: Operator) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ssdsl.identity import ByIdentity
 from ssdsl.lang import nodes
+from ssdsl.lang.recover import Recovered, in_order
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.ops.reader import placed_dims
 from ssdsl.plan.alter import altered_by, is_altered
@@ -14,8 +15,11 @@ from ssdsl.plan.check import check, warnings
 from ssdsl.plan.context import Context, begin
 from ssdsl.plan.declarations import never_used
 from ssdsl.plan.divide_axes import divide_axes
-from ssdsl.plan.errors.names import CallsTooDeep, UnknownParam
+from ssdsl.plan.errors.names import CallsTooDeep, UnknownName, UnknownParam, WrongArguments
 from ssdsl.plan.errors.parts import UnknownCount
+from ssdsl.plan.errors.place import NoSuchAxis
+from ssdsl.plan.errors.select import NoSuchKind, NoSuchPath
+from ssdsl.plan.errors.split import NoSuchDimension
 from ssdsl.plan.facts import Facts
 from ssdsl.plan.hints.round_trips import round_trips
 from ssdsl.plan.inner_meshes import on_outer_meshes
@@ -25,10 +29,12 @@ from ssdsl.plan.plan import Index, OpPlan, Plan, StatePlan
 from ssdsl.plan.separate import separated
 from ssdsl.plan.statements.builtins import with_builtins
 from ssdsl.plan.statements.execute import execute
+from ssdsl.plan.statements.use import NoSuchLibrary, NotInFile
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 MOST_MISTAKES = 20
+NAMING = (UnknownName, WrongArguments, NoSuchPath, NoSuchKind, NoSuchDimension, NoSuchAxis, NoSuchLibrary, NotInFile)
 MOST_READINGS = 9  # one more if it changes types, and for each index of which it names parts
 
 
@@ -67,8 +73,8 @@ def read_plan(
     faster."""
     ctx, mistakes = _carried_out(script, model, overrides, folder, most, orders)
     mistakes = [*unknown_params(script, ctx.overrides), *mistakes]
-    beside = [] if mistakes else place_beside(ctx.facts, ctx.model)
-    mistakes = mistakes or check(ctx.facts, ctx.model)
+    beside = [] if mistakes else place_beside(ctx.facts, ctx.model, script.span.source)
+    mistakes = mistakes or check(ctx.facts, ctx.model, script.span.source)
     if mistakes:
         raise PlanError(*mistakes[:MOST_MISTAKES])
     return Reading(plan_of(ctx), script, ctx, tuple(beside))
@@ -98,6 +104,23 @@ def context_without_errors(
     """The facts of all statements that can be carried out, and the files that these use; mistakes in the others are
     ignored."""
     return _carried_out(script, model, overrides, folder)[0]
+
+
+def read_recovered(
+    found: Recovered, model: ModelIndex, overrides: Overrides | None = None, folder: Path | None = None
+) -> tuple[Context, tuple[Diagnostic, ...]]:
+    """The facts of all statements that parse and can be carried out, and all mistakes, in the order of the text.
+
+    Of a text with mistakes of syntax only those are added that the statements which are left out cannot have caused:
+    wrong names, paths and arguments, where no word of these statements takes part.
+    """
+    ctx, mistakes = _carried_out(found.script, model, overrides, folder, unread=found.words)
+    if found.mistakes:
+        named = (m for m in mistakes if isinstance(m, NAMING))
+        known = (m for m in named if m.span is not None and m.span.text not in found.words)
+        return ctx, in_order(*found.mistakes, *known)
+    mistakes = [*unknown_params(found.script, ctx.overrides), *mistakes]
+    return ctx, in_order(*(mistakes or check(ctx.facts, ctx.model, found.script.span.source)))
 
 
 def plan_of(ctx: Context) -> Plan:
@@ -195,14 +218,16 @@ def _carried_out(
     folder: Path | None,
     most: int = MOST_MISTAKES,
     orders: bool = True,
+    unread: frozenset[str] = frozenset(),
 ) -> tuple[Context, list[Diagnostic]]:
-    """The context after all statements, and the mistakes.
+    """The context after all statements, and the mistakes. `unread` are words of statements that do not parse, whose
+    uses are not reported.
 
     Statements may change the model, and may name parts of an index: the script is then read again, for the changed
     model, or one in which these parts are operators of their own.
     """
     for _ in range(MOST_READINGS):
-        ctx, mistakes = _read(script, model, overrides, folder, most, orders)
+        ctx, mistakes = _read(script, model, overrides, folder, most, orders, unread)
         changes = altered_by if is_altered(ctx.facts) and model.altered is None else separated
         if changes is separated and not ctx.facts.named_parts:
             break
@@ -214,7 +239,13 @@ def _carried_out(
 
 
 def _read(
-    script: nodes.Script, model: ModelIndex, overrides: Overrides | None, folder: Path | None, most: int, orders: bool
+    script: nodes.Script,
+    model: ModelIndex,
+    overrides: Overrides | None,
+    folder: Path | None,
+    most: int,
+    orders: bool,
+    unread: frozenset[str],
 ) -> tuple[Context, list[Diagnostic]]:
     """The context after all statements for a model, and the mistakes.
 
@@ -222,15 +253,24 @@ def _read(
     none, where they go beside their neighbours. If meshes differ in the axis, the script is then read once more, with
     the places of the first reading.
     """
-    ctx = with_builtins(begin(model, overrides, folder, orders))
+    ctx = _begun(begin(model, overrides, folder, orders), unread)
     mistakes = _execute_all(ctx, script, most)
     if any(map(_may_follow, mistakes)):
         place_beside(ctx.facts, model)
         places = ((op.name, ctx.facts.of(op.name).place) for op in model.ordered(model.compute))
         later = {name: place.mesh for name, place in places if place is not None}
-        ctx = with_builtins(begin(model, overrides, folder, orders, later))
+        ctx = _begun(begin(model, overrides, folder, orders, later), unread)
         mistakes = _execute_all(ctx, script, most)
     return ctx, mistakes
+
+
+def _begun(ctx: Context, unread: frozenset[str]) -> Context:
+    """The context in which the first statement runs."""
+    ctx = with_builtins(ctx)
+    ctx.facts.broken.update(unread)
+    for word in unread:
+        ctx.scope.outermost.give_up(word)
+    return ctx
 
 
 def _may_follow(mistake: Diagnostic) -> bool:

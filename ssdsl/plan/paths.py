@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from ssdsl.lang.suggest import listed, nearest, suggest
+from ssdsl.lang.suggest import nearest
 from ssdsl.model.graph import ROOT
 from ssdsl.plan.regions import ranges
 
@@ -125,17 +125,17 @@ def _numbers(ranges: str) -> str:
     return f"(?:{'|'.join(map(str, numbers))})" + r"(?:#\d+)?"
 
 
-def near_paths(pattern: str, paths: Iterable[str]) -> str:
-    """ "did you mean `h.*.mlp`?" for a pattern that names nothing, or nothing: tries whole patterns first, then
-    words. Numbers may be in brackets, as in Python; of numbers that no module has, those that there are are offered.
+def near_paths(pattern: str, paths: Iterable[str]) -> tuple[str, ...]:
+    """The patterns that one which names nothing is like, such as `h.*.mlp`: tries whole patterns first, then words.
+    Numbers may be in brackets, as in Python; of numbers that no module has, those that there are are offered.
 
     >>> near_paths("h[1]", ["h.0", "h.1"]), near_paths("h.7", ["h.0", "h.1"])
-    ('did you mean `h.1`?', 'did you mean `h.{0-1}`?')
+    (('h.1',), ('h.{0-1}',))
     """
     known = dict.fromkeys(paths)
     pattern = BRACKETS.sub(r".\1", pattern.rstrip("."))
     if found := _with_numbers(pattern, known):
-        return f"did you mean `{found}`?"
+        return (found,)
     prefixes: dict[str, None] = {}
     for path in known:
         parts = ["*" if p.isdigit() else p for p in CALL.sub("", path).split(".")]
@@ -143,10 +143,10 @@ def near_paths(pattern: str, paths: Iterable[str]) -> str:
             for j in range(i + 1, len(parts) + 1):
                 prefixes[".".join(parts[i:j])] = None
     starred = ".".join("*" if p.isdigit() else p for p in pattern.split("."))
-    if close := suggest(starred, prefixes):
+    if close := nearest(starred, prefixes):
         return close
-    words = [w for s in pattern.split(".") if s not in ("*", "**") and not s.isdigit() for w in _near_word(s, prefixes)]
-    return f"did you mean {listed(words)}?" if words else ""
+    words = (s for s in pattern.split(".") if s not in ("*", "**") and not s.isdigit())
+    return tuple(w for s in words for w in _near_word(s, prefixes))
 
 
 def _with_numbers(pattern: str, paths: Iterable[str]) -> str:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from rich.text import Text
 
+from ssdsl.assist.changes import changes
+from ssdsl.assist.highlight import coloured
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.lang.save import FileMark, check_file, put_whole, reason_of, save_text
 from ssdsl.lang.suggest import counted
 from ssdsl.plan.interpret import interpret_part
 from ssdsl.record import Record, replace
-from ssdsl.repl.changes import changes
 from ssdsl.repl.errors import (
     CannotSave,
     FileExists,
@@ -40,7 +41,6 @@ from ssdsl.repl.session import (
     with_model,
     with_settings,
 )
-from ssdsl.repl.terminal.highlight import coloured
 from ssdsl.repl.views import VIEWS, compiled, simulated, view
 from ssdsl.show.advice.in_time import more_traffic
 from ssdsl.show.tables.check import check_views, repeated_warnings

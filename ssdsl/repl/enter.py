@@ -5,24 +5,22 @@ Statements are accepted as a whole or not at all, and the answer says what they 
 
 from textwrap import dedent
 
+from ssdsl.assist.changes import changes
+from ssdsl.assist.describe import shown
+from ssdsl.assist.reading import DraftReading, expression
 from ssdsl.lang import nodes
 from ssdsl.lang.errors.text import UnusedValue
 from ssdsl.lang.parse import parse
 from ssdsl.plan.check import warnings
 from ssdsl.plan.values import Value
-from ssdsl.repl.changes import changes
 from ssdsl.repl.commands import command
-from ssdsl.repl.describe import shown
 from ssdsl.repl.session import (
     Draft,
-    DraftReading,
     Reply,
     Session,
     advanced,
     drafts_of,
-    expression,
     facts_of,
-    look,
     tidy,
 )
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -58,7 +56,7 @@ def _statement(session: Session, text: str) -> tuple[Session, Reply]:
     except PlanError as error:
         above = old.text.count("\n") - 1
         if isinstance(error.diagnostics[0], UnusedValue) and (e := expression(text, old.name, above)) is not None:
-            return session, _answer(session, look(session, e))
+            return session, _answer(session, session.facts.look(e))
         raise
     new = [s for s in script.statements if s.span.end > len(old.text)]
     facts = facts_of(draft, script, session.workspace, session.overrides)
@@ -75,7 +73,7 @@ def _value_of(session: Session, new: list[nodes.Statement]) -> Value:
     """The value of a single call; None if it has none, or if there are other statements."""
     match new:
         case [nodes.Do(call)]:
-            return look(session, call)
+            return session.facts.look(call)
     return None
 
 

@@ -8,16 +8,14 @@ from typing import Any, TypeAlias
 
 from rich.console import RenderableType
 
+from ssdsl.assist.reading import DraftReading
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.program import Kernels
 from ssdsl.lang.format import format_script
-from ssdsl.lang.nodes import Expr, LetStatement, Script
+from ssdsl.lang.nodes import Script
 from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Graph
-from ssdsl.plan.context import Context
-from ssdsl.plan.eval.expressions import evaluate
 from ssdsl.plan.interpret import interpret_part
-from ssdsl.plan.values import Value
 from ssdsl.record import Record, replace
 from ssdsl.show.view import View
 from ssdsl.simulate.report import Report
@@ -46,15 +44,6 @@ class Draft(Record):
     @property
     def source(self) -> Source:
         return Source(self.name, self.text)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DraftReading:
-    """The facts of a text about the model, and the names that it binds. Nothing is added to it: `look` evaluates on a
-    copy."""
-
-    source: Source
-    context: Context
 
 
 class SimulationTarget(Record):
@@ -125,7 +114,8 @@ def begin(graph: Graph, overrides: Mapping[str, int], outside: Outside, folder: 
 def facts_of(draft: Draft, script: Script, workspace: Workspace, overrides: Mapping[str, int]) -> DraftReading:
     """The facts of a draft; raises PlanError. The whole text is read again, which takes 0.2 s for GPT-3 175B in 16
     stages and 256 micro-batches."""
-    return DraftReading(script.span.source, interpret_part(script, workspace.model, overrides, draft.folder))
+    context = interpret_part(script, workspace.model, overrides, draft.folder)
+    return DraftReading(script.span.source, context, draft.folder)
 
 
 def advanced(session: Session, drafts: tuple[Draft, ...], facts: DraftReading) -> Session:
@@ -173,20 +163,6 @@ def drafts_of(draft: Draft, script: Script, known: int = 0) -> tuple[Draft, ...]
     ends = [s.span.end for s in script.statements[known:]]
     lines = [draft.text.find("\n", end) for end in ends[:-1]]
     return (*(replace(draft, text=draft.text[:at] + "\n") for at in lines if at >= 0), draft)
-
-
-def look(session: Session, e: Expr) -> Value:
-    """The value of an expression, evaluated without changing the session; raises PlanError."""
-    return evaluate(session.facts.context.aside(), e)
-
-
-def expression(text: str, name: str = "", above: int = 0) -> Expr | None:
-    """The expression that a text is; its lines are numbered as if so many stood above them. Raises PlanError for a text
-    that is none. None for one that closes the bracket around it: `1)` and more lines."""
-    match parse(Source(name, "\n" * above + f"let value = (\n{text}\n)\n")).statements:
-        case (LetStatement(_, None, value),):
-            return value
-    return None
 
 
 def tidy(draft: Draft, script: Script) -> Draft:

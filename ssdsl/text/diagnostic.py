@@ -2,8 +2,8 @@
 
 The fields of a subclass of `Diagnostic` are the facts of one mistake. Its class variables are the texts, as
 `str.format` templates over the fields, and over properties where a sentence depends on the facts. A field or a property
-`change` is the help of a class without a text for it. `ssdsl explain` prints its docstring. Rendering is in
-`render.py`.
+`change` is the help of a class without a text for it; `instead` and `edits` are what of it a program can do.
+`ssdsl explain` prints its docstring. Rendering is in `render.py`.
 """
 
 import inspect
@@ -11,6 +11,7 @@ import re
 from typing import Any, ClassVar
 
 from ssdsl.record import Record
+from ssdsl.text.edits import TextEdit
 from ssdsl.text.source import Span
 
 SLOT = re.compile(r"`?\{[^}]*\}`?")
@@ -53,6 +54,15 @@ class Diagnostic(Record):
     def others(self) -> tuple[tuple[Span, str], ...]:
         """Further places to show, each with its label."""
         return ()
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        """What the help writes in place of the span, the likeliest first."""
+        return ()
+
+    def edits(self) -> tuple[TextEdit, ...]:
+        """The changes of the text that the help names, any one of which is enough; the likeliest first."""
+        return () if self.span is None else tuple(TextEdit(self.span, words) for words in self.instead)
 
 
 class Misnamed(Diagnostic):

@@ -63,10 +63,15 @@ def as_json(diagnostic: Diagnostic) -> dict[str, Any]:
         "others": others,
         "notes": notes.split("\n") if notes else [],
         "help": help_.split("\n") if help_ else [],
+        "edits": [{**_json_span(edit.span), "text": edit.text} for edit in d.edits()],
     }
 
 
 def _json_place(span: Span, label: str) -> dict[str, Any]:
+    return {**_json_span(span), "label": label}
+
+
+def _json_span(span: Span) -> dict[str, Any]:
     line, column = span.source.line_column(span.start)
     last, end = span.source.line_column(span.end)
     return {
@@ -74,5 +79,4 @@ def _json_place(span: Span, label: str) -> dict[str, Any]:
         "line": line,
         "column": column,
         "end": {"line": last, "column": end},
-        "label": label,
     }

@@ -214,6 +214,8 @@ VALUES = {
     "--output": "--output nothing",
     "--print-after": "--print-after nothing",
     "--check": "--check",
+    "--fix": "--fix",
+    "--yes": "--yes",
     "--optim": "--optim",
     "--shard-size": "--shard-size 0.001",
 }
@@ -232,6 +234,7 @@ AS_IT_IS = {  # and these change nothing: dimensions are the model's
     ("show dims", "--set"),
     ("show graph", "--set"),
     ("search", "--orders"),  # of a plan without a pipeline
+    ("check", "--fix"),  # of a plan without mistakes
 }
 AT = date(2026, 1, 1)
 MEASURED = Measurement("a processor", 2, 1 << 33, 1e11, 1e11, 1e10, 1e-6, 1e-5, 1e9, 1e-5, 1e9, 0.0, "2", AT)

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from ssdsl.lang.recover import statements, syntax_mistakes
+from ssdsl.lang.recover import recovered, statements
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source
 
@@ -32,10 +32,10 @@ def broken(text: str, number: int, way: str) -> tuple[str, range, bool]:
 @pytest.mark.parametrize("path", CASES, ids=lambda p: p.stem)
 def test_one_broken_line_is_one_mistake(path: Path) -> None:
     text, draw = path.read_text("utf-8"), Random(path.stem)
-    assert syntax_mistakes(Source("plan.ssp", text)) == ()
+    assert recovered(Source("plan.ssp", text)).mistakes == ()
     for number in range(len([*statements(text)])):
         made, lines, _ = broken(text, number, draw.choice(WAYS))
-        found = syntax_mistakes(Source("plan.ssp", made))
+        found = recovered(Source("plan.ssp", made)).mistakes
         at = lines_of(found)
         assert len(at) == 1 and at[0] in range(lines.start, lines.stop + 2), (made.split("\n")[lines.start - 1], found)
 
@@ -49,7 +49,7 @@ def test_two_broken_lines_are_two_mistakes(path: Path) -> None:
         made, later, _ = broken(text, second, draw.choice(WAYS))
         ways = [way for way in WAYS if "(a" not in way]  # an open bracket swallows what begins no statement
         made, earlier, _ = broken(made, first, draw.choice(ways))
-        at = lines_of(syntax_mistakes(Source("plan.ssp", made)))
+        at = lines_of(recovered(Source("plan.ssp", made)).mistakes)
         assert len(at) == 2, (made, at)
         assert at[0] in range(earlier.start, earlier.stop + 2) and at[1] in range(later.start, later.stop + 3)
 
@@ -67,4 +67,4 @@ def test_two_broken_lines_are_two_mistakes(path: Path) -> None:
     ],
 )
 def test_blocks_and_brackets(text: str, codes: list[str]) -> None:
-    assert [d.code for d in syntax_mistakes(Source("plan.ssp", text))] == codes
+    assert [d.code for d in recovered(Source("plan.ssp", text)).mistakes] == codes

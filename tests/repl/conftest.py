@@ -9,9 +9,9 @@ from rich.console import Console
 from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.graph import Graph
-from ssdsl.repl.complete.offers import offers
 from ssdsl.repl.enter import enter
 from ssdsl.repl.session import Outside, Session, SimulationTarget, begin
+from ssdsl.repl.terminal.offers import offers
 from ssdsl.show.view import View, table
 from ssdsl.simulate.simulate import simulate
 from ssdsl.text.diagnostic import Diagnostic

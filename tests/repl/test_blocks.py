@@ -2,8 +2,8 @@
 
 import pytest
 
+from ssdsl.assist.highlight import pieces
 from ssdsl.repl.terminal.blocks import entries, goes_on, indentation
-from ssdsl.repl.terminal.highlight import pieces
 
 
 @pytest.mark.parametrize(

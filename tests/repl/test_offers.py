@@ -92,7 +92,7 @@ def test_looking_adds_nothing_to_the_plan(planned: Entering) -> None:
 
 
 def test_a_module_that_is_called_twice(planned: Entering) -> None:
-    from ssdsl.repl.complete.supply import next_segments
+    from ssdsl.assist.complete.supply import next_segments
 
     paths = ["trunk", "trunk#1", "trunk.fc", "trunk#1.fc", "h.0#1.fc", ""]
     assert next_segments(paths, "") == ("trunk", "trunk#1", "fc", "h", "*")

@@ -6,12 +6,14 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import named_cluster
+from ssdsl.cli.mistakes import fix as change
+from ssdsl.cli.mistakes import load_whole
 from ssdsl.cli.options import refuse_unused, settings
-from ssdsl.cli.pipeline import compiled, load, working
+from ssdsl.cli.pipeline import compiled, working
 from ssdsl.cli.terminal import print_json, print_views, results, show_diagnostics
 from ssdsl.kernel_choice import EAGER
 from ssdsl.record import replace
-from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 if TYPE_CHECKING:
     from ssdsl.show.view import View
@@ -30,6 +32,12 @@ Device = Annotated[
         help="Also run a step of each role without a GPU: where the host waits for it, and what would fail on it.",
     ),
 ]
+Fix = Annotated[
+    bool,
+    typer.Option("--fix", help="Change the plan as the helps of its errors say: shows the changes, and asks."),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="With --fix: do not ask.")]
+MOST_FIXES = 20
 
 
 def check(
@@ -42,6 +50,8 @@ def check(
     kernels: options.SimulatedKernels = EAGER,
     meta: options.Meta = False,
     device: Device = None,
+    fix: Fix = False,
+    yes: Yes = False,
     json: options.Json = False,
 ) -> None:
     """Check a plan against a model without running it: coverage, order, deadlock, repeated work.
@@ -51,9 +61,18 @@ def check(
     """
     if cluster is None:
         refuse_unused(context, {"kernels": "it is for --cluster"})
+    if not fix:
+        refuse_unused(context, {"yes": "it is for --fix"})
     overrides = settings(set_)
     chosen = named_cluster(cluster)
-    loaded = load(plan, model, meta=meta, precision=precision)
+    for _ in range(MOST_FIXES if fix else 0):
+        try:
+            compiled(load_whole(plan, model, overrides, meta, precision), overrides, cluster=chosen, kernels=kernels)
+            break
+        except PlanError as error:
+            if not change(plan, error, yes):
+                raise
+    loaded = load_whole(plan, model, overrides, meta, precision)
     program = compiled(loaded, overrides, cluster=chosen, kernels=kernels)
     from ssdsl.lang.parse import parse
     from ssdsl.plan.model_index import index_model

@@ -12,6 +12,10 @@ class OtherVersion(Diagnostic):
     version: int
     own: int
 
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return (str(self.own),)
+
 
 class NotAnOption(Diagnostic):
     """`# for: --model gpt:350m --cluster a100x1024 --set S=4` on top of a plan has the options with which commands read

@@ -1,8 +1,11 @@
 """Diagnostics of a plan's syntax."""
 
+import re
+
 from ssdsl.lang.nodes import STATEMENTS
-from ssdsl.lang.suggest import either, suggest
+from ssdsl.lang.suggest import either, nearest, suggest
 from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.edits import TextEdit
 from ssdsl.text.source import Span
 
 CHARACTERS = {
@@ -49,6 +52,10 @@ class UnknownStatement(Diagnostic):
         found = FOREIGN.get(self.word) or suggest(self.word, STATEMENTS)
         return found or "a statement begins with " + either(STATEMENTS)
 
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return () if self.word in FOREIGN else nearest(self.word, STATEMENTS)
+
 
 class OneBranch(Diagnostic):
     """`either:` has a block for each of at least two branches; every one after the first begins with `or:`. A search
@@ -75,6 +82,10 @@ class OtherWord(Diagnostic):
     help = "write `{expected}`"
     word: str
     expected: str
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return (self.expected,)
 
 
 class UnexpectedWord(Diagnostic):
@@ -129,6 +140,14 @@ class UnexpectedWord(Diagnostic):
         found = STATEMENTS.get(self.statement)
         return f"the statement reads `{found[0].form}`" if found else ""
 
+    @property
+    def instead(self) -> tuple[str, ...]:
+        if self.word == "==" and "`=`" in self.expected:
+            return ("=",)
+        if self.unquoted or self.path or not self.word.isidentifier():
+            return ()
+        return nearest(self.word, self.keywords)
+
 
 class UnknownCharacter(Diagnostic):
     """The language does not use this character: `let x = 6 / 2` (division of whole numbers is `//`)."""
@@ -145,6 +164,10 @@ class UnknownCharacter(Diagnostic):
     def change(self) -> str:
         return CHARACTERS.get(self.character, "remove it")
 
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return ("//",) if self.character == "/" else () if self.character in CHARACTERS else ("",)
+
 
 class UnclosedString(Diagnostic):
     """A string ends on the line where it begins: `model["h.*]` lacks the second quotation mark."""
@@ -153,6 +176,13 @@ class UnclosedString(Diagnostic):
     title = "this string is not closed"
     label = "begins here"
     help = 'close it with `"` on the same line'
+
+    def edits(self) -> tuple[TextEdit, ...]:
+        """In front of the bracket that follows, or at the end of the line."""
+        assert self.span is not None
+        inside = re.match(r"[^\n#)\]]*", self.span.source.text[self.span.start :])
+        end = self.span.start + len(inside[0].rstrip() if inside else "")
+        return (TextEdit(Span(self.span.source, end, end), '"'),)
 
 
 class UnclosedBracket(Diagnostic):
@@ -164,6 +194,14 @@ class UnclosedBracket(Diagnostic):
     help = "close it with `{closing}`"
     bracket: str
     closing: str
+
+    def edits(self) -> tuple[TextEdit, ...]:
+        """At the end of the line in which it opens, in front of the `:` of a block."""
+        assert self.span is not None
+        own = re.match(r'(?:"[^"\n]*"|[^"#\n])*', self.span.source.text[self.span.start :])
+        code = (own[0] if own else "").rstrip().removesuffix(":").rstrip()
+        end = self.span.start + len(code.rstrip(","))
+        return (TextEdit(Span(self.span.source, end, end), self.closing),)
 
 
 class UnmatchedBracket(Diagnostic):
@@ -179,6 +217,10 @@ class UnmatchedBracket(Diagnostic):
     def change(self) -> str:
         return f"close with `{self.closing}`" if self.closing else "no bracket is open here: remove it"
 
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return (self.closing or "",)
+
     def others(self) -> tuple[tuple[Span, str], ...]:
         return ((self.opening, "this is open"),) if self.opening else ()
 
@@ -189,6 +231,10 @@ class TabInIndentation(Diagnostic):
     code = "E0116"
     title = "this line is indented by a tab"
     help = "indent by four spaces"
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return ("    ",)
 
 
 class UnalignedLine(Diagnostic):
@@ -257,6 +303,10 @@ class MissingLet(Diagnostic):
     @property
     def other(self) -> str:
         return f"`{self.name}` is a word that every plan has. Choose another name: " if self.name in GIVEN else ""
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return (f"let {self.new}", f"param {self.new}")
 
 
 class NumberTooLong(Diagnostic):

@@ -6,6 +6,7 @@ from ssdsl.ir.param import StateAxes
 from ssdsl.lower.stages import Assembled
 from ssdsl.plan.plan import State
 from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.edits import TextEdit
 from ssdsl.text.source import Span
 
 
@@ -56,5 +57,13 @@ class WeightsNotGathered(Diagnostic):
             return f"assign `{self.operators}.optimizer` to host instead"
         if not self.axes:
             return f"assign `{self.operators}.optimizer` to host instead: no axis of several devices replicates it"
-        over = ", ".join(self.wider or self.axes)
-        return f"add a line `split {self.operators}.weights by row into {over}`"
+        return f"add a line `{self.added}`"
+
+    @property
+    def added(self) -> str:
+        return f"split {self.operators}.weights by row into {', '.join(self.wider or self.axes)}"
+
+    def edits(self) -> tuple[TextEdit, ...]:
+        if self.span is None or self.is_home or not self.axes:
+            return ()
+        return (TextEdit.at_end(self.span.source, self.added),)

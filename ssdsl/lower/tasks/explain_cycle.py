@@ -12,12 +12,13 @@ from ssdsl.ir.program import At, Compute
 from ssdsl.ir.value import Name
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
-from ssdsl.lower.errors import Back, ChangedLine, NeedsWhole, OrderCycle, PlacedOperator, path_of
+from ssdsl.lower.errors import Back, NeedsWhole, OrderCycle, PlacedOperator, path_of
 from ssdsl.lower.tasks.graph import TaskGraph
 from ssdsl.lower.tasks.nearest_order import nearest
 from ssdsl.model.graph import Operator
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import InternalError
+from ssdsl.text.edits import TextEdit
 from ssdsl.text.source import Span
 
 MOST_TASKS = 8  # of a cycle that are shown
@@ -109,7 +110,7 @@ def _back(graph: TaskGraph, tasks: list[Compute]) -> Back | None:
     )
 
 
-def _narrowed(assign: Span, path: str | None) -> ChangedLine | None:
+def _narrowed(assign: Span, path: str | None) -> TextEdit | None:
     """The change that leaves out what a module calls itself: of the `let` whose name an `assign` has, else of the
     `assign`; None for a selection that is made elsewhere, such as an item of a list."""
     script = parse(assign.source)
@@ -127,7 +128,7 @@ def _narrowed(assign: Span, path: str | None) -> ChangedLine | None:
     if not isinstance(selected, nodes.Binary) and not _is_path(selected):
         return None
     text, at = statement.text, selected.span.end - statement.start
-    return ChangedLine(statement, f'{text[:at]} - model["{path}"]{text[at:]}')
+    return TextEdit(statement, f'{text[:at]} - model["{path}"]{text[at:]}')
 
 
 def _is_path(e: nodes.Expr) -> bool:
@@ -239,17 +240,17 @@ def _joins(graph: TaskGraph, producer: Function, reader: Function, at: At) -> Ne
 
 def _as_many(
     graph: TaskGraph, producer: Function, reader: Function, given: FunctionInput, index: str
-) -> ChangedLine | None:
+) -> TextEdit | None:
     """The change that cuts the operators at both ends of a value into as many parts; None if one of them is not cut."""
     ends = _maker(producer, _made(producer, given)), _reader(reader, given.var.name)
     found = [i for end in ends for i in graph.plan.of(end).indices if i.name == index]
     if len(found) < 2:
         return None
     few, many = sorted(found, key=lambda i: i.digit.parts)
-    return ChangedLine(few.span, f"{index} = {many.digit.parts}")
+    return TextEdit(few.span, f"{index} = {many.digit.parts}")
 
 
-def _index_first(graph: TaskGraph, operator: Operator, index: str, outside: str) -> ChangedLine | None:
+def _index_first(graph: TaskGraph, operator: Operator, index: str, outside: str) -> TextEdit | None:
     """The change that cuts by an index before the one outside of it; None if another statement cuts by that one."""
     spans = {i.name: i.span for i in graph.plan.of(operator.name).indices}
     inner, outer = spans.get(index), spans.get(outside)
@@ -257,7 +258,7 @@ def _index_first(graph: TaskGraph, operator: Operator, index: str, outside: str)
         return None
     both = Span(inner.source, outer.start, inner.end)
     between = inner.source.text[outer.end : inner.start]
-    return ChangedLine(both, f"{inner.text}{between}{outer.text}") if between.strip() == "," else None
+    return TextEdit(both, f"{inner.text}{between}{outer.text}") if between.strip() == "," else None
 
 
 def _around(graph: TaskGraph, operator: Operator, name: str) -> list[tuple[str, int]]:

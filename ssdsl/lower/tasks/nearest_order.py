@@ -9,12 +9,12 @@ time of a clock's row moves, or the statement is left out. Each change is tried 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from ssdsl.lower.errors import ChangedLine
 from ssdsl.lower.stages import Formed
 from ssdsl.lower.tasks.graph import TaskGraph, apply_orders, roles_of
 from ssdsl.plan.plan import ClockOrder, Order, Plan
 from ssdsl.plan.values import Number
 from ssdsl.record import Record, replace
+from ssdsl.text.edits import TextEdit
 from ssdsl.text.source import Span
 
 MOVED = 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128  # how far the time of a row moves, later or earlier
@@ -25,11 +25,11 @@ OFFSET = re.compile(r"^(.*[\w)\]])\s*([+-])\s*(\d+)$", re.S)
 class TriedOrders(Record):
     """A change, and the plan that has it."""
 
-    change: ChangedLine
+    change: TextEdit
     plan: Plan
 
 
-def nearest(lowering: Formed, spans: Sequence[Span], called: Sequence[Span]) -> tuple[ChangedLine, ...]:
+def nearest(lowering: Formed, spans: Sequence[Span], called: Sequence[Span]) -> tuple[TextEdit, ...]:
     """The first change with which no task waits for itself, of those that keep a statement; and of those that leave
     one out. `spans` are the statements on a cycle, `called` the calls of functions with these. The last of the text
     comes first, as it contradicts what stands above it."""
@@ -96,7 +96,7 @@ def _later_part(plan: Plan, span: Span, counts: Mapping[str, int]) -> Iterator[T
     changed = (_one_later(o, index, counts[index]) if o.span == span else o for o in plan.orders)
     orders = tuple(o for o in changed if o is not None and o.before != o.after)
     if any(o.span == span for o in orders):
-        yield TriedOrders(ChangedLine(span, f"{before}->{text}{_plus(number, 1)}]"), replace(plan, orders=orders))
+        yield TriedOrders(TextEdit(span, f"{before}->{text}{_plus(number, 1)}]"), replace(plan, orders=orders))
 
 
 def _one_later(order: Order, index: str, count: int) -> Order | None:
@@ -109,7 +109,7 @@ def _exchanged(plan: Plan, span: Span) -> TriedOrders:
     """The sides of an order in the opposite order."""
     sides = [side.strip() for side in span.text.removeprefix("order").split("->")]
     orders = tuple(replace(o, before=o.after, after=o.before) if o.span == span else o for o in plan.orders)
-    return TriedOrders(ChangedLine(span, f"order {' -> '.join(reversed(sides))}"), replace(plan, orders=orders))
+    return TriedOrders(TextEdit(span, f"order {' -> '.join(reversed(sides))}"), replace(plan, orders=orders))
 
 
 def _moved(plan: Plan, span: Span, by: int) -> TriedOrders:
@@ -121,7 +121,7 @@ def _moved(plan: Plan, span: Span, by: int) -> TriedOrders:
         return replace(known, rows=tuple(sorted(rows, key=lambda row: (row.time, row.span.start))))
 
     return TriedOrders(
-        ChangedLine(span, f"{tasks} at {_plus(time, by)}"), replace(plan, clocks=tuple(map(clock, plan.clocks)))
+        TextEdit(span, f"{tasks} at {_plus(time, by)}"), replace(plan, clocks=tuple(map(clock, plan.clocks)))
     )
 
 
@@ -151,4 +151,4 @@ def _left_out(plan: Plan, spans: list[Span], called: Sequence[Span]) -> Iterator
 
 
 def _without(plan: Plan, span: Span, orders: tuple[Order, ...], clocks: tuple[ClockOrder, ...]) -> TriedOrders:
-    return TriedOrders(ChangedLine(span, ""), replace(plan, orders=orders, clocks=clocks))
+    return TriedOrders(TextEdit(span, ""), replace(plan, orders=orders, clocks=clocks))

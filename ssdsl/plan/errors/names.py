@@ -1,8 +1,12 @@
 """Mistakes with names, parameters and calls of functions. Those of a single statement are in its file."""
 
+import re
+
 from ssdsl.lang.assets import library_names
-from ssdsl.lang.suggest import joined, listed, suggest
+from ssdsl.lang.suggest import joined, listed, nearest, suggest
 from ssdsl.plan.errors.traced import Conflict, Traced
+from ssdsl.text.edits import TextEdit
+from ssdsl.text.source import Span
 
 FOREIGN = {  # words of other languages, and what a plan writes
     "range": "a range is written with two dots: `range(2)` is `0..2`, `range(1, S)` is `1..S`",
@@ -40,6 +44,19 @@ class UnknownName(Traced):
         if found := suggest(name, library_names()):
             return f"{found} They come by `use`: `ssdsl plans` lists them"
         return f"bind it above this line, such as by `let {name} = ...`; devices are declared by `mesh {name}(dp = 2)`"
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        if self.name in FOREIGN or (self.name in library_names() and not self.is_of_param):
+            return ()
+        return nearest(self.name, self.known)
+
+    def edits(self) -> tuple[TextEdit, ...]:
+        if self.span is None or self.is_of_param or self.name not in library_names():
+            return super().edits()
+        found = re.search(r"(?m)^(?=[^#\s])", self.span.source.text)
+        first = found.start() if found else 0
+        return (TextEdit.above(Span(self.span.source, first, first), f"use {library_names()[self.name]}: {self.name}"),)
 
 
 class NameTaken(Conflict):
@@ -153,3 +170,6 @@ class NeverUsed(Traced):
     help = "remove this `{keyword}`, or use `{name}` below it"
     keyword: str
     name: str
+
+    def edits(self) -> tuple[TextEdit, ...]:
+        return () if self.span is None else (TextEdit.line(self.span, ""),)

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from ssdsl.lang.suggest import counted, either, joined, listed, suggest
+from ssdsl.lang.suggest import counted, either, joined, listed, nearest, suggest
 from ssdsl.plan.errors.split import places
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.record import Record
@@ -73,6 +73,13 @@ class UnknownCount(Traced):
         return f"to split over devices, declare the axis above: `mesh {mesh}({written})`\n{in_time}"
 
     @property
+    def instead(self) -> tuple[str, ...]:
+        if self.sizes:
+            return tuple(f"{self.name} = {size}" for size in self.sizes)
+        near = nearest(self.name, (axis for _, axes in self.meshes for axis, _ in axes))
+        return near or (f"{self.name} = 2",)
+
+    @property
     def _other(self) -> str:
         """What gives each operator a mesh with the axis."""
         mesh = self.without.mesh if self.without is not None else None
@@ -102,6 +109,10 @@ class NearAxis(Traced):
     axis: str
     size: int
 
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return (self.axis,)
+
 
 class MisspeltAxis(Traced):
     """An index in time has nearly the name of a mesh axis, and as many parts as the axis has devices: `ddp = 2` for
@@ -120,6 +131,10 @@ class MisspeltAxis(Traced):
     mesh: str
     axis: str
     size: int
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return (self.axis,)
 
 
 class CountMismatch(Conflict):
@@ -140,6 +155,10 @@ class CountMismatch(Conflict):
     @property
     def parts(self) -> str:
         return counted(self.count, "part")
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return (self.name,)
 
     @property
     def devices(self) -> str:
@@ -167,6 +186,10 @@ class BadSizes(Traced):
         return f"give sizes that add up to {self.size}, or a number of equal parts: `into {self.index} = 2`"
 
     @property
+    def instead(self) -> tuple[str, ...]:
+        return () if self.has_others else (f"{self.index} = 2",)
+
+    @property
     def where(self) -> str:
         return places(self.paths, f"{self.dim} = {self.size}")
 
@@ -178,6 +201,10 @@ class NoSuchPhrase(Traced):
     title = "`{word}` cannot follow an index"
     help = "write `parts [[0, 3], [1, 2]]` to list the chunks of each part, or a comma before another index"
     word: str
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return ("parts",)
 
 
 class BadChunks(Traced):
@@ -237,4 +264,8 @@ class TokensLeft(Diagnostic):
     @property
     def divisors(self) -> str:
         """The numbers of parts that divide what a device has."""
-        return either(f"{self.index} = {n}" for n in range(self.held, 0, -1) if self.held % n == 0)
+        return either(self.instead)
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return tuple(f"{self.index} = {n}" for n in range(self.held, 0, -1) if self.held % n == 0)

@@ -1,11 +1,14 @@
 """Mistakes about devices and order that no one statement makes alone."""
 
+import re
 from enum import Enum
 
-from ssdsl.lang.suggest import joined, listed, suggest
+from ssdsl.lang.suggest import joined, listed, nearest, suggest
 from ssdsl.model.graph import ROOT
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.plan import PartRun
+from ssdsl.text.edits import TextEdit
+from ssdsl.text.source import Source
 
 MOST = 6  # modules that a note names
 
@@ -30,6 +33,7 @@ class NotAssigned(Traced):
     missing: str | None  # a module that none of the plan's statements assigns; None if the whole model is not
     mesh: str
     parts: tuple[PartRun, ...] = ()  # of that module
+    plan: Source | None = None
 
     @property
     def where(self) -> str:
@@ -44,6 +48,14 @@ class NotAssigned(Traced):
     def turns(self) -> str:
         several = [f"{run.index} in {run.first}..{run.end}" for run in self.parts if run.count > 1]
         return f" for {', '.join(several)}" if several else ""
+
+    def edits(self) -> tuple[TextEdit, ...]:
+        if self.plan is None:
+            return ()
+        lines = [f"assign {self.example} to {self.mesh}{self.turns}"]
+        if self.missing is not None and not self.parts:
+            lines = [f'assign model["{module}"] to {self.mesh}' for module in self.modules]
+        return (TextEdit.at_end(self.plan, "\n".join(lines)),)
 
 
 class PlacedBeside(Traced):
@@ -64,10 +76,16 @@ class PlacedBeside(Traced):
     names: tuple[str, ...]
     first: str  # the path of some of them
     devices: str
+    plan: Source | None = None
 
     @property
     def what(self) -> str:
         return f"{self.count} operators are put beside their" if self.count > 1 else "1 operator is put beside its"
+
+    def edits(self) -> tuple[TextEdit, ...]:
+        if self.plan is None:
+            return ()
+        return (TextEdit.at_end(self.plan, f'assign model["{self.first}"] to {self.devices}'),)
 
     @property
     def kinds(self) -> str:
@@ -138,6 +156,10 @@ class NoSuchAxis(Traced):
     def change(self) -> str:
         return suggest(self.axis, self.known) or f"choose one of its axes: `{self.mesh}[{self.known[0]} = 0]`"
 
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return nearest(self.axis, self.known)
+
 
 class NoSuchDevice(Traced):
     """A slice names a coordinate that the axis does not have: `gpus[pp = 2]` where `pp` has 2 devices, 0 and 1.
@@ -191,6 +213,9 @@ class NothingAgain(Traced):
     help = "write `recompute {words}`, too"
     operator: str
     words: str
+
+    def edits(self) -> tuple[TextEdit, ...]:
+        return () if self.span is None else (TextEdit.at_end(self.span.source, f"recompute {self.words}"),)
 
 
 class RelatesNothing(Traced):
@@ -302,3 +327,9 @@ class OnAllDevices(Traced):
     help = "leave `{index}` out of the brackets"
     index: str
     mesh: str
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        own = "" if self.span is None else self.span.text
+        without = re.sub(rf"\b{self.index} = [^,\]]*(?:, *)?", "", own)
+        return (without.replace("[]", ""),)

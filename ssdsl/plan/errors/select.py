@@ -1,9 +1,13 @@
 """Mistakes in the selection of operators."""
 
-from ssdsl.lang.suggest import listed, suggest
+import re
+
+from ssdsl.lang.suggest import either, listed, nearest, suggest
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.paths import near_paths, top_modules
 from ssdsl.plan.plan import Phase, State
+from ssdsl.text.edits import TextEdit
+from ssdsl.text.source import Span
 
 
 class NoSuchPath(Traced):
@@ -27,7 +31,13 @@ class NoSuchPath(Traced):
 
     @property
     def change(self) -> str:
-        return near_paths(self.pattern, self.paths) or f"`ssdsl show PLAN --model {self.model} ops` lists the modules"
+        if found := near_paths(self.pattern, self.paths):
+            return f"did you mean {either(found)}?"
+        return f"`ssdsl show PLAN --model {self.model} ops` lists the modules"
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return tuple(f'"{path}"' for path in near_paths(self.pattern, self.paths))
 
 
 ALIKE: dict[str, str] = {  # other words for phases and state
@@ -61,8 +71,22 @@ class NoSuchKind(Traced):
             return f'modules are chosen by a path in brackets: `{self.target}["{self.kind}"]`'
         if (word := ALIKE.get(self.kind)) is not None:
             return f"did you mean `{word}`?"
-        words = [*self.known, *map(str, Phase), *map(str, State)]
-        return suggest(self.kind, words) or "choose one of these, a phase such as `.fwd`, or state such as `.weights`"
+        found = suggest(self.kind, self._words)
+        return found or "choose one of these, a phase such as `.fwd`, or state such as `.weights`"
+
+    @property
+    def _words(self) -> tuple[str, ...]:
+        return (*self.known, *map(str, Phase), *map(str, State))
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return (ALIKE[self.kind],) if self.kind in ALIKE else nearest(self.kind, self._words)
+
+    def edits(self) -> tuple[TextEdit, ...]:
+        if self.span is None or not self.is_module:
+            return super().edits()
+        dot = self.span.source.text.rfind(".", 0, self.span.end)
+        return (TextEdit(Span(self.span.source, dot, self.span.end), f'["{self.kind}"]'),)
 
 
 class NoSuchIndex(Traced):
@@ -89,6 +113,10 @@ class NoSuchIndex(Traced):
         if self.elsewhere:
             return "others of the model have it: select some of these too; each stage of a pipeline needs some"
         return f"split the operators into `{self.name}` above this line"
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return nearest(self.name, self.known)
 
 
 class NothingSelected(Traced):
@@ -124,6 +152,13 @@ class NotWhole(Traced):
     @property
     def change(self) -> str:
         return f"leave {self.found} out"
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        own = "" if self.span is None else self.span.text
+        if self.phase is not None:
+            return (re.sub(rf"\.{self.phase}\b", "", own),)
+        return (re.sub(rf"\b{self.index} = [^,\]]*(?:, *)?", "", own).replace("[]", ""),)
 
 
 class Inseparable(Traced):

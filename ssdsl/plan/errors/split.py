@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from math import gcd, prod
 
-from ssdsl.lang.suggest import counted, either, joined, listed, suggest
+from ssdsl.lang.suggest import counted, either, joined, listed, nearest, suggest
 from ssdsl.model.graph import ROOT
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.facts import NumberOrigin
@@ -323,6 +323,10 @@ class NoSuchCondition(Traced):
     help = 'write `where possible`, or choose operators: `split model["h.*"] by ...`'
     word: str
 
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return ("possible",)
+
 
 class OtherName(Traced):
     """A `split` leaves out operators that have the same axis of the model under another name.
@@ -385,13 +389,27 @@ class NoSuchDimension(Traced):
         return f"they have {listed(self.known, 12)}" if self.known else ""
 
     @property
-    def change(self) -> str:
+    def called(self) -> tuple[str, ...]:
+        """What the axis is called by operators behind the input that calls it so."""
+        return tuple(name for name in self.theirs if name in self.known)
+
+    @property
+    def alike(self) -> tuple[str, ...]:
+        """The dimensions that other words of the field call so."""
         base, _, number = self.dim.rpartition(".")
         before = base if number.isdigit() else self.dim  # a number told two apart that have one name
-        theirs, words = (tuple(n for n in names if n in self.known) for names in (self.theirs, alike(before)))
-        words = (*(name for name in self.marked if name.rpartition(".")[0] == base), *words)
-        if theirs:
-            return f"here it is {either(theirs)}"
+        marked = (name for name in self.marked if name.rpartition(".")[0] == base)
+        return (*marked, *(name for name in alike(before) if name in self.known))
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return self.called or self.alike or nearest(self.dim, (*self.known, *self.aliases))
+
+    @property
+    def change(self) -> str:
+        if self.called:
+            return f"here it is {either(self.called)}"
+        words = self.alike
         found = f"here it may be {either(words)}" if words else suggest(self.dim, (*self.known, *self.aliases))
         or_else = "; for models that may lack it, add `where possible`" if self.may_lack else ""
         return found or f"`ssdsl show PLAN --model MODEL dims` lists what there is{or_else}"

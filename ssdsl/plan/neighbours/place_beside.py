@@ -15,10 +15,12 @@ from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import NOTHING, OpPlan
 from ssdsl.record import replace
 from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.source import Source
 
 
-def place_beside(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
-    """Places the unassigned operators of modules that have submodules, and returns a warning that says so."""
+def place_beside(facts: Facts, model: ModelIndex, source: Source | None = None) -> list[Diagnostic]:
+    """Places the unassigned operators of modules that have submodules, and returns a warning that says so, of the plan
+    `source`."""
     if all(record.place is not None for record in facts.distinct(model.numbers(model.compute)).values()):
         return []
     parents = model.graph.parents
@@ -42,7 +44,7 @@ def place_beside(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
             others = (other.name for other in model.ordered(model.compute) if other.path == op.path)
             _place(facts, model, found, op, [*others])
     found = {name: at for name, at in found.items() if name not in facts.of_all_parts}
-    return [_warning(facts, model, found)] if found else []
+    return [_warning(facts, model, found, source)] if found else []
 
 
 def _place(facts: Facts, model: ModelIndex, found: dict[str, int], op: Operator, neighbours: list[str]) -> None:
@@ -56,14 +58,14 @@ def _place(facts: Facts, model: ModelIndex, found: dict[str, int], op: Operator,
         )
 
 
-def _warning(facts: Facts, model: ModelIndex, found: dict[str, int]) -> PlacedBeside:
+def _warning(facts: Facts, model: ModelIndex, found: dict[str, int], source: Source | None) -> PlacedBeside:
     """One warning for all of them; it names the modules, the kinds of operators and the devices of the first."""
     placed = model.ordered(found)
     first = placed[0]
     modules = tuple(dict.fromkeys(op.module for op in placed))
     kinds = tuple(dict.fromkeys(op.kind for op in placed))
     devices = str(facts.of(first.name).place)
-    return PlacedBeside(None, len(placed), modules, kinds, first.own_path, devices)
+    return PlacedBeside(None, len(placed), modules, kinds, first.own_path, devices, source)
 
 
 def beside(

@@ -35,6 +35,10 @@ class OnlyGradients(Traced):
     help = "write `{operators}.grads`"
     operators: str
 
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return (f"{self.operators}.grads",)
+
 
 class NoSuchBucket(Traced):
     """The size of buckets is a number of megabytes, 25 by default. A weight that is larger is a bucket by itself."""

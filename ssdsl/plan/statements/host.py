@@ -40,3 +40,7 @@ class StateElsewhere(Traced):
     help = "write `assign {operators}.{what} to host`"
     operators: str
     what: str
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return (f"assign {self.operators}.{self.what} to host",)

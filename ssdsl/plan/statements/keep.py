@@ -47,6 +47,10 @@ class OnlyWeightsStay(Traced):
     help = "write `{operators}.weights`"
     operators: str
 
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return (f"{self.operators}.weights",)
+
 
 class NoSuchInterval(Traced):
     """`keep OPS.weights through m` keeps weights through all parts of an index of these operators, one after another in
@@ -59,7 +63,11 @@ class NoSuchInterval(Traced):
 
     @property
     def change(self) -> str:
-        return f"write one of {', '.join(f'`{name}`' for name in (*self.names, STEP))}"
+        return f"write one of {', '.join(f'`{name}`' for name in self.instead)}"
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return (*self.names, STEP)
 
 
 class KeptTwice(Conflict):

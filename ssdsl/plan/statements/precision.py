@@ -14,6 +14,7 @@ from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Precision
 from ssdsl.plan.values import is_selection
 from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.edits import TextEdit
 
 TYPES = {"bf16": "bfloat16", "fp32": "float32"}
 WORDS = {dtype: word for word, dtype in TYPES.items()}
@@ -74,6 +75,10 @@ class NoSuchPrecision(Traced):
     def known(self) -> str:
         return " or ".join(f"`{word}`" for word in self.types)
 
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return self.types
+
 
 class TwoPrecisions(Conflict):
     """Two `precision` give an operator different types. Neither comes after the other: a plan's statements about
@@ -89,6 +94,10 @@ class TwoPrecisions(Conflict):
     less: str
     word: str
 
+    def edits(self) -> tuple[TextEdit, ...]:
+        words = f"precision {self.selected} - {self.less} to {self.word}"
+        return () if self.first is None else (TextEdit(self.first, words),)
+
 
 class NoKernel(Traced):
     """`precision OPS to bf16` calls each of the operators with floating tensors in this type. Some of torch's operators
@@ -102,3 +111,7 @@ class NoKernel(Traced):
     reason: str
     selected: str
     word: str
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return (f"precision {self.selected} - model.{self.kind} to {self.word}",)

@@ -218,6 +218,10 @@ class OnlyWeights(Traced):
     state: State
     operators: str
 
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return (f"{self.operators}.weights",)
+
 
 class NoSuchPrefetch(Traced):
     """`prefetch OPS by N` keeps N buffers beside the one that is read next, for each value that OPS receive; `prefetch

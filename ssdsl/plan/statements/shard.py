@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from ssdsl.lang import nodes
 from ssdsl.lang.formatter.spell import POST, spell
-from ssdsl.lang.suggest import listed, suggest
+from ssdsl.lang.suggest import listed, nearest, suggest
 from ssdsl.model.graph import Origin
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Conflict, Traced
@@ -94,6 +94,10 @@ class OnlyByRow(Traced):
         return f"write `by row`{more}"
 
     @property
+    def instead(self) -> tuple[str, ...]:
+        return ("row", "matrix") if self.state is State.OPTIMIZER else ("row",)
+
+    @property
     def verb(self) -> str:
         return "the optimizer's state is" if self.state is State.OPTIMIZER else f"{self.state} are"
 
@@ -119,6 +123,10 @@ class StateOverAxis(Traced):
         if not self.axes:
             return f"declare the devices above this line: `mesh gpus({self.name} = 2)`"
         return suggest(self.name, self.axes) or f"choose an axis: {listed(self.axes)}"
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return (self.name,) if self.has_count else nearest(self.name, self.axes) or self.axes
 
 
 class ShardedTwice(Conflict):

@@ -7,7 +7,7 @@ from ssdsl.lang import nodes
 from ssdsl.lang.assets import library_files
 from ssdsl.lang.parse import parse, parse_definitions
 from ssdsl.lang.read import read_source
-from ssdsl.lang.suggest import listed, suggest
+from ssdsl.lang.suggest import listed, nearest, suggest
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.scope import Scope
@@ -103,6 +103,10 @@ class NoSuchLibrary(Traced):
             return f'the standard library has {listed(self.known)}; a file of your own is written `use "mine.ssp": f`'
         return f"the folder has {listed(self.known)}" if self.known else "put the file beside the plan"
 
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return tuple(name if self.in_library else f'"{name}"' for name in nearest(self.name, self.known))
+
 
 class UseOutside(Traced):
     """`use` takes files beside the plan or in folders below it, and no others, not even through a link."""
@@ -132,6 +136,10 @@ class NotInFile(Traced):
         if not self.known:
             return "name a file that defines functions"
         return suggest(self.name, self.known) or "choose one of these names"
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return nearest(self.name, self.known)
 
 
 class UseCycle(Traced):

@@ -13,11 +13,11 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import Lexer
 
+from ssdsl.assist.highlight import STYLES, pieces
 from ssdsl.interrupts import forget_interrupt
-from ssdsl.repl.complete.offers import offers
 from ssdsl.repl.session import Session
 from ssdsl.repl.terminal.blocks import goes_on, indentation
-from ssdsl.repl.terminal.highlight import STYLES, pieces
+from ssdsl.repl.terminal.offers import offers
 
 PROMPT, MORE = "ssp> ", "...  "
 

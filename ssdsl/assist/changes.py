@@ -5,6 +5,8 @@ For example `split 12 operators by batch into 2 parts, dp, over gpus`.
 
 from collections.abc import Callable, Iterable, Iterator
 
+from ssdsl.assist.describe import describe, devices_text
+from ssdsl.assist.reading import DraftReading
 from ssdsl.lang.nodes import LetStatement
 from ssdsl.lang.suggest import counted, joined, listed
 from ssdsl.plan.context import Context
@@ -13,8 +15,6 @@ from ssdsl.plan.eval.select import mesh_size
 from ssdsl.plan.hints.in_time import is_in_time, meshes_of
 from ssdsl.plan.plan import NOTHING, Index, OpPlan, State
 from ssdsl.plan.values import Devices, PlanFunction
-from ssdsl.repl.describe import describe, devices_text
-from ssdsl.repl.session import DraftReading
 
 MOST_LINES = 8  # of one kind; a ninth is shown as well, instead of `... and 1 more`
 STATES = {State.WEIGHTS: "{}", State.GRADS: "the gradients of {}", State.OPTIMIZER: "the optimizer state of {}"}

@@ -15,7 +15,6 @@ from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.paths import starred, starred_module
 from ssdsl.plan.values import ActivationsOf, Builtin, Devices, GathersOf, Marker, PlanFunction, Selection, StateOf
-from ssdsl.repl.session import Shown
 from ssdsl.show.pattern import merged
 
 MOST = 8
@@ -60,7 +59,7 @@ def plain(value: Any) -> str:
     return str(value)
 
 
-def shown(ctx: Context, value: Any) -> tuple[Shown, ...]:
+def shown(ctx: Context, value: Any) -> tuple[str | Table, ...]:
     """The answer to an expression that is typed alone."""
     if isinstance(value, Selection):
         return _selection(ctx, value), _table(_rows(ctx, value))
@@ -68,6 +67,15 @@ def shown(ctx: Context, value: Any) -> tuple[Shown, ...]:
         rows = [(str(i), describe(ctx, item)) for i, item in enumerate(value[: 4 * MOST])]
         return describe(ctx, value), _table([*rows, ("...", "")] if len(value) > 4 * MOST else rows)
     return (describe(ctx, value),)
+
+
+def described(ctx: Context, value: Any) -> Iterator[str]:
+    """A value in lines: for a selection its kinds, modules, dimensions, indices and devices."""
+    yield describe(ctx, value)
+    if isinstance(value, Selection):
+        yield from (f"{name}: {text}" for name, text in _rows(ctx, value) if text)
+    elif isinstance(value, tuple):
+        yield from (f"{i}: {describe(ctx, item)}" for i, item in enumerate(value[:MOST]) if isinstance(item, Selection))
 
 
 def devices_text(ctx: Context, devices: Devices) -> str:

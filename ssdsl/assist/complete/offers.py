@@ -2,14 +2,9 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
-from ssdsl.lang.nodes import SOFT_STATEMENTS, STATEMENTS
-from ssdsl.lang.parser.indentation import KEYWORDS
-from ssdsl.plan.values import Devices, Selection
-from ssdsl.repl.commands import COMMANDS, VIEW_COMMANDS
-from ssdsl.repl.complete.position import Position, position
-from ssdsl.repl.complete.supply import (
+from ssdsl.assist.complete.position import Position, position
+from ssdsl.assist.complete.supply import (
     CONSTANTS,
     Offer,
     before_end,
@@ -21,11 +16,11 @@ from ssdsl.repl.complete.supply import (
     indices,
     next_segments,
     to_use,
-    value_of,
 )
-from ssdsl.repl.help import TOPICS
-from ssdsl.repl.session import Session
-from ssdsl.repl.views import VIEWS
+from ssdsl.assist.reading import DraftReading
+from ssdsl.lang.nodes import SOFT_STATEMENTS, STATEMENTS
+from ssdsl.lang.parser.indentation import KEYWORDS
+from ssdsl.plan.values import Devices, Selection
 
 WORD = re.compile(r"[A-Za-z_0-9]*$")
 OPEN_STRING = re.compile(r'(?:[^"#]|"[^"]*")*"(?P<inside>[^"]*)$')
@@ -38,50 +33,38 @@ OPERATORS = ("and", "or", "not", "else")
 INFREQUENT = (*OPERATORS, "for", "if")  # offered once their first letter is typed
 
 
-def offers(session: Session, text: str) -> list[Offer]:
-    """The words with which the end of this text may go on, the likeliest first."""
+def offers(known: DraftReading, before: str, text: str) -> list[Offer]:
+    """The words with which the end of this text may go on, the likeliest first; `before` is the text of the plan in
+    front of it."""
     line = text.rpartition("\n")[2]
-    if text.startswith(":"):
-        return _fitting(_of_command(text), text.rpartition(" ")[2] if " " in text else text)
     if found := OPEN_STRING.match(line):
         inside = found["inside"]
-        return _fitting(_in_string(session, line[: found.start("inside")], inside), inside.rpartition(".")[2])
+        return fitting(_in_string(known, line[: found.start("inside")], inside), inside.rpartition(".")[2])
     if COMMENT.match(line):
         return []
     word = WORD.search(text)
     typed = word[0] if word else ""
-    here = position(session.draft.text + text.removesuffix(typed))
-    return [] if here is None or typed[:1].isdigit() else _fitting(_next(session, here, typed), typed)
+    here = position(before + text.removesuffix(typed))
+    return [] if here is None or typed[:1].isdigit() else fitting(_next(known, here, typed), typed)
 
 
-def _fitting(found: Iterable[Offer], typed: str) -> list[Offer]:
+def fitting(found: Iterable[Offer], typed: str) -> list[Offer]:
+    """The offers that begin with what is typed, each once."""
     same = {o.text: Offer(o.text, o.about, len(typed)) for o in reversed(list(found)) if o.text.startswith(typed)}
     return list(same.values())[::-1]
 
 
-def _of_command(text: str) -> Iterator[Offer]:
-    name, space, _ = text[1:].partition(" ")
-    if not space:
-        yield from (Offer(f":{c.name}", c.about) for c in (*COMMANDS.values(), *VIEW_COMMANDS.values()))
-    elif name == "show":
-        yield from map(Offer, VIEWS)
-    elif name == "help":
-        yield from map(Offer, TOPICS)
-    elif name in ("load", "save!"):
-        yield from (Offer(path.name) for path in sorted(Path().glob("*.ssp")))
-
-
-def _in_string(session: Session, before: str, inside: str) -> Iterator[Offer]:
+def _in_string(known: DraftReading, before: str, inside: str) -> Iterator[Offer]:
     """The segments of a module path in brackets, or files after `use`."""
     if before.lstrip().startswith("use"):
-        yield from (Offer(path.name) for path in sorted(session.draft.folder.glob("*.ssp")))
+        yield from (Offer(path.name) for path in sorted(known.folder.glob("*.ssp")))
     elif before.rstrip('" ').endswith(("[", "(")):
-        ctx = session.facts.context
+        ctx = known.context
         for segment in next_segments(ctx.model.paths, inside):
             yield Offer(segment)
 
 
-def _next(session: Session, here: Position, typed: str) -> Iterator[Offer]:
+def _next(known: DraftReading, here: Position, typed: str) -> Iterator[Offer]:
     """The names and the words that the grammar accepts here; at the start of a line the words come first."""
     types = here.types
     hidden = () if typed else INFREQUENT if types else OPERATORS
@@ -90,35 +73,35 @@ def _next(session: Session, here: Position, typed: str) -> Iterator[Offer]:
         return  # a misspelt statement
     accepted = [w for w in WORDS if (w.upper() in here.accepted or (w in SOFT and not types)) and w not in hidden]
     words = [Offer(word, "" if types else STATEMENTS[word][0].form if word in STATEMENTS else "") for word in accepted]
-    names = list(_names(session, here)) if "NAME" in here.accepted else []
+    names = list(_names(known, here)) if "NAME" in here.accepted else []
     names = [o for o in names if typed or o.text not in CONSTANTS or types[-1:] == ("EQUAL",)]
     yield from (*names, *words) if types else (*words, *names)
 
 
-def _names(session: Session, here: Position) -> Iterator[Offer]:
+def _names(known: DraftReading, here: Position) -> Iterator[Offer]:
     """The names that fit the tokens in front of them."""
     types = here.types
     last = types[-1] if types else ""
     if _is_new(types):
         return
     if types[:1] == ("USE",):
-        yield from to_use(session, here)
+        yield from to_use(known, here)
     elif last == "DOT":
-        yield from behind_dot(session, here)
+        yield from behind_dot(known, here)
     elif last == "BY":
-        yield from dimensions(session, here)
+        yield from dimensions(known, here)
     elif _in_cuts(types):
-        yield from indices(session)
+        yield from indices(known)
     elif last == "TO":
-        yield from devices(session)
+        yield from devices(known)
     elif last == "WHERE":
         yield Offer("possible", "leave operators as they are that cannot be cut so")
     else:
-        inner = value_of(session, before_end(here)) if last in ("LSQB", "COMMA") else None
+        inner = known.value_of(before_end(here)) if last in ("LSQB", "COMMA") else None
         if isinstance(inner, Selection | Devices):
-            yield from in_brackets(session, inner)
+            yield from in_brackets(known, inner)
         else:
-            yield from in_scope(session, selects=last in SELECT)
+            yield from in_scope(known, selects=last in SELECT)
 
 
 def _is_new(types: tuple[str, ...]) -> bool:

@@ -4,6 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
+from ssdsl.assist.complete.position import Position
+from ssdsl.assist.describe import describe
+from ssdsl.assist.reading import DraftReading
 from ssdsl.lang import nodes
 from ssdsl.lang.assets import library_files
 from ssdsl.lang.parse import parse
@@ -17,11 +20,8 @@ from ssdsl.plan.facts import index_names
 from ssdsl.plan.paths import starred
 from ssdsl.plan.plan import Phase, State
 from ssdsl.plan.statements.split import base_name
-from ssdsl.plan.values import Devices, Selection, StateOf, Value
+from ssdsl.plan.values import Devices, Selection, StateOf
 from ssdsl.record import Record
-from ssdsl.repl.complete.position import Position
-from ssdsl.repl.describe import describe
-from ssdsl.repl.session import Session, expression, look
 from ssdsl.text.diagnostic import PlanError
 
 ABOUT = (
@@ -43,19 +43,19 @@ class Offer(Record):
     typed: int = 0
 
 
-def to_use(session: Session, here: Position) -> Iterator[Offer]:
+def to_use(known: DraftReading, here: Position) -> Iterator[Offer]:
     if here.types == ("USE",):
         yield from (Offer(path.stem, "of the standard library") for path in library_files())
     else:
-        yield from (Offer(name, about) for name, about in _definitions(session, str(here.line[1])))
+        yield from (Offer(name, about) for name, about in _definitions(known, str(here.line[1])))
 
 
-def behind_dot(session: Session, here: Position) -> Iterator[Offer]:
+def behind_dot(known: DraftReading, here: Position) -> Iterator[Offer]:
     """The kinds, phases and states of the selection; in `order` and in the rows of a clock, phases come first."""
-    ctx = session.facts.context
+    ctx = known.context
     if here.types[:1] == ("SPLIT",) and "BY" in here.types:
         return
-    value = value_of(session, before_end(here))
+    value = known.value_of(before_end(here))
     if value is not None and not isinstance(value, Selection):
         return
     names = value.operators if value is not None else ctx.model.compute
@@ -73,13 +73,13 @@ def behind_dot(session: Session, here: Position) -> Iterator[Offer]:
     yield from (*phases, *kinds) if in_order else (*kinds, *states, *phases)
 
 
-def dimensions(session: Session, here: Position) -> Iterator[Offer]:
+def dimensions(known: DraftReading, here: Position) -> Iterator[Offer]:
     """The dimensions by which some of the selected operators can be split, the most frequent first."""
-    ctx = session.facts.context
+    ctx = known.context
     if here.types[0] != "SPLIT":
         yield Offer("clock", "order by clock for s in 0..S:")
         return
-    value = value_of(session, here.between(1, len(here.line) - 1))
+    value = known.value_of(here.between(1, len(here.line) - 1))
     if isinstance(value, StateOf):
         yield Offer("row", "the first axis of each weight")
         yield Offer("matrix", "whole weights, of the optimizer's state")
@@ -101,25 +101,25 @@ def _free_dims(ctx: Context, operators: Iterable[Operator]) -> Iterator[Offer]:
         yield Offer(name, f"{some}, in {counted(count, 'operator')}")
 
 
-def indices(session: Session) -> Iterator[Offer]:
+def indices(known: DraftReading) -> Iterator[Offer]:
     """The axes of the meshes, then the existing indices."""
-    ctx = session.facts.context
+    ctx = known.context
     for mesh, axis, size in ctx.facts.axes():
         yield Offer(axis, f"{size}, an axis of {mesh.name}")
     for name in index_names(ctx.facts, ctx.model, frozenset(ctx.facts.operators)):
         yield Offer(name, "an index")
 
 
-def devices(session: Session) -> Iterator[Offer]:
-    ctx = session.facts.context
-    for name, value in session.facts.context.scope.values.items():
+def devices(known: DraftReading) -> Iterator[Offer]:
+    ctx = known.context
+    for name, value in known.context.scope.values.items():
         if isinstance(value, Devices):
             yield Offer(name, describe(ctx, value))
 
 
-def in_brackets(session: Session, value: Selection | Devices) -> Iterator[Offer]:
+def in_brackets(known: DraftReading, value: Selection | Devices) -> Iterator[Offer]:
     """`[pp = ` for devices, `[m = ` or a path for a selection."""
-    ctx = session.facts.context
+    ctx = known.context
     if isinstance(value, Devices):
         for axis, size in ctx.facts.meshes[value.mesh].axes:
             if axis not in dict(value.fixed):
@@ -130,9 +130,9 @@ def in_brackets(session: Session, value: Selection | Devices) -> Iterator[Offer]
     yield Offer('"', "a module path")
 
 
-def in_scope(session: Session, selects: bool) -> Iterator[Offer]:
+def in_scope(known: DraftReading, selects: bool) -> Iterator[Offer]:
     """The plan's own names, the latest first, then built-in ones; if it `selects`, operators come first."""
-    ctx = session.facts.context
+    ctx = known.context
     scope = ctx.scope
     every = scope.parent.values if scope.parent is not None else {}
     names = [*reversed(scope.values.items()), *every.items()]
@@ -147,10 +147,10 @@ def _counts(words: Iterable[str]) -> dict[str, int]:
     return dict(Counter(words).most_common())
 
 
-def _definitions(session: Session, written: str) -> Iterator[tuple[str, str]]:
+def _definitions(known: DraftReading, written: str) -> Iterator[tuple[str, str]]:
     """The names that a file defines; `written` is a word of the standard library, or a string."""
     files = {path.stem: path for path in library_files()}
-    path = session.draft.folder / written.strip('"') if written.startswith('"') else files.get(written)
+    path = known.folder / written.strip('"') if written.startswith('"') else files.get(written)
     try:
         statements = parse(read_source(path)).statements if path else ()
     except PlanError:
@@ -192,17 +192,6 @@ def _opening(types: tuple[str, ...], end: int) -> int | None:
         if depth == 0:
             return at
     return None
-
-
-def value_of(session: Session, text: str | None) -> Value:
-    """The value of an expression; None if it has no value here, as inside a loop or a function."""
-    if text is None:
-        return None
-    try:
-        value = expression(text)
-        return look(session, value) if value is not None else None
-    except PlanError:
-        return None
 
 
 def next_segments(paths: Iterable[str], typed: str) -> tuple[str, ...]:
