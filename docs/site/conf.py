@@ -8,6 +8,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
+from docutils import nodes  # noqa: E402
 from ssp_lexer import SspLexer  # noqa: E402
 
 import ssdsl  # noqa: E402
@@ -46,18 +47,35 @@ toc_object_entries_show_parents = "hide"
 maximum_signature_line_length = 90
 
 _navigation: dict[Any, Any] = {}  # by folder and options
+CODE = re.compile(r"\b(E0\d{3})\b")
 BACKTICKS = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 
 
 def setup(app: Any) -> None:
     app.add_lexer("ssp", SspLexer)
     app.connect("autodoc-process-docstring", _as_rst)
+    app.connect("doctree-resolved", _link_codes)
     app.connect("html-page-context", _with_shared_navigation, priority=400)  # before the theme asks for it
 
 
 def _as_rst(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Docstrings are plain text with code in backticks, as in Markdown."""
     lines[:] = BACKTICKS.sub(r"``\1``", "\n".join(lines)).split("\n")
+
+
+def _link_codes(app: Any, tree: nodes.document, page: str) -> None:
+    """Codes of diagnostics lead to their pages, also where they do not in a repository."""
+    as_they_are = nodes.literal | nodes.literal_block | nodes.reference | nodes.title
+    for text in [t for t in tree.findall(nodes.Text) if not isinstance(t.parent, as_they_are)]:
+        parts = CODE.split(text)
+        if len(parts) == 1:
+            continue
+        found: list[nodes.Node] = [nodes.Text(part) for part in parts]
+        for k, code in enumerate(parts):
+            if k % 2 and f"errors/{code}" in app.env.found_docs:
+                address = app.builder.get_relative_uri(page, f"errors/{code}")
+                found[k] = nodes.reference("", code, internal=True, refuri=address)
+        text.parent.replace(text, found)
 
 
 def _with_shared_navigation(app: Any, page: str, template: str, context: dict[str, Any], tree: Any) -> None:

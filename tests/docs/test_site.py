@@ -54,7 +54,9 @@ def test_links_lead_to_something(site: Path) -> None:
 
 def test_the_first_page_has_a_picture_a_plan_and_the_playground(site: Path) -> None:
     text = (site / "index.html").read_text("utf-8")
-    assert text.count('<i class="fwd"') > 8 and 'href="timeline.html"' in text and 'href="playground/index.html"' in text
+    assert (
+        text.count('<i class="fwd"') > 8 and 'href="timeline.html"' in text and 'href="playground/index.html"' in text
+    )
     assert "exactly what one device computes" in text
     assert (site / "playground" / "index.html").read_text() == "played"
     assert re.search(r'<span class="k">assign</span>', text), "plans have colours"
@@ -64,6 +66,7 @@ def test_every_diagnostic_has_a_page(site: Path) -> None:
     index = (site / "errors" / "index.html").read_text("utf-8")
     codes = {p.stem for p in (site / "errors").glob("E*.html")}
     assert codes == set(re.findall(r'href="(E\d+)\.html"', index)) and len(codes) > 200
+    assert 'href="../errors/E0203.html"' in (site / "docs" / "training.html").read_text("utf-8"), "codes are links"
     page = (site / "errors" / "E0203.html").read_text("utf-8")
     assert "help: choose a divisor of 12" in page and "multiple of their number" in page
 
