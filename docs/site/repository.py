@@ -21,8 +21,8 @@ def repository_pages(root: Path) -> dict[str, str]:
     folders = {name for name in files if (root / name).is_dir()}
     files |= {str(p.relative_to(root)) for name in folders for p in (root / name).glob("*.py")}
     shown = {f"{name}.md": _shown(root, name) for name in sorted(files)}
-    pages = {name: _with_pages(root, name, text, files) for name, text in pages.items()}
-    return pages | shown | {"plans.md": _plans(root, files)}
+    pages = {name: _with_pages(name, text, files) for name, text in pages.items()}
+    return pages | shown | {"plans.md": _plans(root)}
 
 
 def _linked(root: Path, page: str, text: str) -> Iterator[str]:
@@ -37,7 +37,7 @@ def _place(page: str, target: str) -> str:
     return os.path.normpath(os.path.join(os.path.dirname(page), target))
 
 
-def _with_pages(root: Path, page: str, text: str, files: set[str]) -> str:
+def _with_pages(page: str, text: str, files: set[str]) -> str:
     def link(found: re.Match[str]) -> str:
         name = _place(page, found[1])
         return f"({found[1].rstrip('/')}.md{found[2] or ''})" if name in files else found[0]
@@ -46,21 +46,16 @@ def _with_pages(root: Path, page: str, text: str, files: set[str]) -> str:
 
 
 def _shown(root: Path, name: str) -> str:
+    """The page of a file, with its text, or of a folder, with links to those of its Python files."""
     path = root / name
+    head = f"---\norphan: true\n---\n\n# {path.name}\n\n`{name}`\n\n"
     if path.is_dir():
-        rows = [f"- [{p.name}]({path.name}/{p.name}.md)" for p in sorted(path.glob("*.py"))]
-        return "\n".join([":orphan:", "", f"# {path.name}", "", f"`{name}`:", "", *rows, ""]).replace(
-            ":orphan:\n", "---\norphan: true\n---\n", 1
-        )
-    text = path.read_text("utf-8")
-    return (
-        f"---\norphan: true\n---\n\n# {path.name}\n\n`{name}`\n\n"
-        f"`````{LANGUAGES.get(path.suffix, 'text')}\n{text.rstrip()}\n`````\n"
-    )
+        return head + "".join(f"- [{p.name}]({path.name}/{p.name}.md)\n" for p in sorted(path.glob("*.py")))
+    return f"{head}`````{LANGUAGES.get(path.suffix, 'text')}\n{path.read_text('utf-8').rstrip()}\n`````\n"
 
 
-def _plans(root: Path, files: set[str]) -> str:
-    """A page with a line for each plan that comes with ssdsl: its name, and the first sentence of its comment."""
+def _plans(root: Path) -> str:
+    """A page with a line for each plan that comes with ssdsl: its name, and the comment on top of it."""
     parts = ["# Plans", "", "All plans that come with ssdsl. `ssdsl plans` lists them, too."]
     for title, folder in (
         ("For any model", "examples"),
