@@ -3,6 +3,7 @@
 # make test-all  all of them
 # make lint      ruff, mypy, import-linter
 # make bench     the tables of compile time and step time
+# make site      the pages of docs/, of diagnostics and of Python as a web site, in build/site
 #
 # Each makes .venv when it is missing or older than pyproject.toml. PYTHON=python3.12 chooses the interpreter.
 
@@ -40,6 +41,10 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+.PHONY: site
+site: $(VENV)/.docs
+	$(BIN)/python docs/site/build.py build/site
+
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
@@ -55,5 +60,9 @@ $(VENV)/.run: $(VENV)/.python pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[models,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[models,dev,docs]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.run
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[models,docs]'
 	@touch $@

@@ -87,9 +87,12 @@ def compile_plan(
 ) -> CompiledPlan:
     """Compiles a plan for a model, and proves its program.
 
-    `plan` is a file, or the name of a plan that comes with ssdsl. `model` is as in `--model`, or from
-    `ssdsl.model_of`; without it, the model that the plan's header names. `params` sets params, `cluster` is the one for
-    whose links communication is chosen, `kernels` says how operators run, as `--kernels` does.
+    - `plan`: a file, or the name of a plan that comes with ssdsl.
+    - `model`: as in `--model`, or from `ssdsl.model_of`; without it, the model that the plan's header names. With
+      `meta` a large one is made without its numbers.
+    - `params`: sets params.
+    - `cluster`: the one for whose links communication is chosen, a name or a file.
+    - `kernels`: how operators run, as `--kernels` says.
 
     Raises PlanError for mistakes in plan, model or cluster, ValueError for a plan whose model is not known.
     """

@@ -106,15 +106,19 @@ def search(
 ) -> SearchReport:
     """Searches what plans leave open, for a model on a cluster. The plans that it returns are proved.
 
-    `plans` are files or names of plans that come with ssdsl; None means all of these. `model` is as in `--model`, or
-    from `ssdsl.model_of`. `cluster` is a name or a file, `costs` a file of measured times, `kernels` says how operators
-    run, as `--kernels` does. `baseline` is the plan that others are compared with, by default the first. `params` sets
-    params: to a number, or to several that are tried. `devices` is how many devices a plan takes, by default all of the
-    cluster; of several numbers, the smallest and the largest bound a range, and the search looks for the best use of
-    each device. `memory` is the share of each device's memory that a plan may need. Plans are ranked `by` their use of
-    "devices", or by the "cost" of a step. The search simulates at most
-    `tries` settings, and takes `seconds` or a little more. With `orders` it also tries other cuts and orders of
-    pipelines.
+    - `plans`: files, or names of plans that come with ssdsl; None means all of these.
+    - `model`: as in `--model`, or from `ssdsl.model_of`. With `meta` a large one is made without its numbers.
+    - `cluster`: a name or a file. `costs`: a file of measured times.
+    - `kernels`: how operators run, as `--kernels` says.
+    - `baseline`: the plan that others are compared with, by default the first.
+    - `params`: sets params to a number, or to several that are tried.
+    - `devices`: how many devices a plan takes, by default all of the cluster. Of several numbers, the smallest and the
+      largest bound a range, and the search looks for the best use of each device.
+    - `memory`: the share of each device's memory that a plan may need, above 0 and at most 1.
+    - `by`: plans are ranked by their use of "devices", or by the "cost" of a step.
+    - `tries`, `seconds`: the search simulates at most so many settings, and takes so long or a little more.
+    - `top`: how many of the best plans `rows` has.
+    - `orders`: whether other cuts and orders of pipelines are tried, too.
 
     Raises PlanError for mistakes in plans, model or cluster, ValueError for numbers out of range.
     """

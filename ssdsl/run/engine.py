@@ -48,18 +48,25 @@ def engine(
 ) -> Engine:
     """The engine that trains `model` as `plan` says; called alike on every rank that torchrun started.
 
-    `plan` is a file, or the name of a plan that comes with ssdsl; `params` sets its parameters. `model` is not trained:
-    it keeps its weights, on all ranks those of rank 0. For a module on the meta device, or a function (or class) that
-    makes the module, each rank makes only its part; with `load_later` weights on meta are NaN until `Engine.load`.
-    `example` is a global batch; `axes` names axes of its tensors (`{"x": ("batch", "seq")}`); `loss` says where the
-    loss is in forward's result: a key, a position, or a function of result and batch; of several losses a dictionary of
-    such by name, or the names of keys, of which `engine.step(batch, loss=...)` trains one. With `autocast`, forward and
-    loss run under `torch.autocast` to this type. `precision` "bf16" or "fp16" converts the whole model to that type,
-    with master weights in float32. `kernels` is "eager", each operator as a kernel of its own, or "compiled": kernels
-    that torch.compile makes of the operators between communication, as "compiled:max-autotune" in one of torch's modes;
-    None is "compiled" for a module on which `torch.compile` was called, in its mode, else "eager". `seed` seeds the
-    random numbers of training. A rank waits at most `timeout` seconds for others. With `blocking` it waits for each
-    collective where it starts, so that nothing computes beside it: numbers stay the same, to the last bit.
+    - `plan`: a file, or the name of a plan that comes with ssdsl; `params` sets its parameters.
+    - `model`: a module, which is not trained: it keeps its weights, on all ranks those of rank 0. For a module on the
+      meta device, or a function (or class) that makes the module, each rank makes only its part; with `load_later`
+      weights on meta are NaN until `Engine.load`.
+    - `example`: a global batch, whose shapes are those of the program: tensors by the names of forward's arguments, in
+      their order, or a single one. `axes` names the axes of each: `{"x": ("batch", "seq")}`.
+    - `loss`: where the loss is in forward's result: a key, a position, or a function of result and batch; by default
+      the result itself, its `loss`, or its only element that is one number. Of several losses: a dictionary of such by
+      name, or the names of keys, of which `engine.step(batch, loss=...)` trains one.
+    - `autocast`: forward and loss run under `torch.autocast` to this type, `torch.bfloat16`.
+    - `precision`: "bf16" or "fp16" converts the whole model to that type, with master weights in float32.
+    - `kernels`: "eager", each operator as a kernel of its own, or "compiled": kernels that torch.compile makes of the
+      operators between communication, as "compiled:max-autotune" in one of torch's modes. None is "compiled" for a
+      module on which `torch.compile` was called, in its mode, else "eager".
+    - `seed`: of the random numbers of training; `generator` is how they follow from it.
+    - `device`, `backend`: "cpu" or "cuda", and torch.distributed's backend; by default GPUs where there are any.
+    - `timeout`: the seconds for which a rank waits for others.
+    - `blocking`: wait for each collective where it starts, so that nothing computes beside it. Numbers stay the same,
+      to the last bit.
 
     Raises EngineError on all ranks, with the diagnostics.
     """

@@ -57,6 +57,9 @@ class Event(Record):
     function: int | None = None
 
 
+MEMORY_PARTS = ("weights", "gradients", "optimizer", "inputs", "activations", "transfers", "scratch")  # from below
+
+
 class TransferArrow(Record):
     """A dependency between rows: the numbers of a transfer's event where it is sent and where it arrives."""
 
@@ -67,8 +70,8 @@ class TransferArrow(Record):
 class Memory(Record):
     """The memory of one device of a row over the step, as a step function: `size_bytes[k]` holds from `times_s[k]` on.
 
-    `peak_parts` are the bytes of each part of the peak ("weights", "activations", ...), `host_bytes` those in the
-    memory of its host.
+    `peak_parts` are the bytes of each part of the peak ("weights", "activations", ...), `changes` those of a part that
+    are allocated at a time, or freed if negative, by time. `host_bytes` are those in the memory of its host.
     """
 
     row: int
@@ -79,6 +82,7 @@ class Memory(Record):
     peak_parts: tuple[tuple[str, int], ...]
     capacity_bytes: int | None = None
     host_bytes: int = 0
+    changes: tuple[tuple[float, int, str], ...] = ()
 
 
 class MessageWait(Record):

@@ -245,6 +245,7 @@ def test_mistakes_as_json(here: Callable[..., Done], model: str, tmp_path: Path)
 
 def test_every_listed_model_and_code_is_explained(here: Callable[..., Done]) -> None:
     text = here("explain").stdout
+    assert "E0254 A slice names an axis that the mesh does not have: `gpus[pipe = 0]`." in text
     assert "E0101" in text and "E0301" in text and "E0501" in text
     assert "path/to/file.py:function" in here("explain", "error[e0301]").stdout
     assert here("explain", "E0203").stdout.startswith("E0203: cannot split ... into ... equal parts\n")

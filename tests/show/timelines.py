@@ -146,8 +146,10 @@ def _memory(row: int, events: list[Event]) -> Memory:
         sizes.append(sizes[-1] + change)
     peak = max(sizes)
     parts = (("weights", 4_600_000_000), ("gradients", 4_600_000_000), ("optimizer", 9_200_000_000))
+    held = *((0.0, size, part) for part, size in parts), *((t, change, "activations") for t, change in changes)
     parts += (("activations", peak - STATE_BYTES),)
-    return Memory(row, tuple(times), tuple(sizes), times[sizes.index(peak)], peak, parts, CAPACITY_BYTES)
+    peak_s = times[sizes.index(peak)]
+    return Memory(row, tuple(times), tuple(sizes), peak_s, peak, parts, CAPACITY_BYTES, changes=held)
 
 
 def _changes(events: list[Event]) -> Iterator[tuple[float, int]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 import ssdsl
 from ssdsl.cli.terminal import results
@@ -21,7 +22,7 @@ def explain(code: Code = "") -> None:
     if not code:
         for name in known:
             summary = (inspect.getdoc(REGISTRY[name]) or "").partition("\n")[0]
-            results.print(f"[bold]{name}[/bold] {summary}")
+            results.print(f"[bold]{name}[/bold] {escape(summary)}")
         return
     name = code.upper().removeprefix("ERROR[").removesuffix("]")
     if name not in known:

@@ -45,13 +45,18 @@ def model_of(
 ) -> Model:
     """The model of a module and an example batch.
 
-    A batch has the forward's arguments by name, or in the order of its parameters. `axes` names axes of inputs; those
-    that it leaves out are named by convention (`batch.py`). `loss` is the place of the loss in what the forward returns
-    (`outputs.py`). With `autocast` forward and loss run under `torch.autocast` to this type.
+    - `module`: an `nn.Module`, or a function without arguments that makes one. If it is on the meta device, or a
+      function makes it, each process makes only the weights that it holds: by the modules' own initialisers, or as the
+      function would. With `load_later` the weights of a module on meta are NaN until a checkpoint is loaded.
+    - `example`: a global batch: the forward's arguments by name, or in the order of its parameters.
+    - `axes`: names of the axes of inputs, `{"x": ("batch", "seq")}`; those that it leaves out are named by convention
+      (`batch.py`).
+    - `name`: of the model in reports; by default that of its class.
+    - `loss`: the place of the loss in what the forward returns (`outputs.py`).
+    - `autocast`: forward and loss run under `torch.autocast` to this type.
+    - `seed`, `generator`: of the weights that are made later, and of dropout.
 
-    If the module is on the meta device, or a function makes it, each process makes only the weights that it holds: by
-    the modules' own initialisers, or as the function would. With `load_later` the weights of a module on meta are NaN
-    until a checkpoint is loaded. Raises PlanError, and what the function raises.
+    Raises PlanError, and what the function raises.
     """
     checked_loss(None, loss)
     made, recipes, remarks = _made(module, seed, generator, load_later)

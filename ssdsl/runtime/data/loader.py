@@ -36,16 +36,21 @@ class Loader:
     """Global batches of a data set, of which a rank loads its part. All ranks make and iterate over it alike.
 
     `feed` describes the part of a batch that this rank's program needs; `feeds` returns the same for the program of
-    other sizes (compiled on demand; None: there is none). `dataset` is a map-style or iterable data set, or a
-    DataLoader, whose arguments are taken over. `batch_size` is that of the global batch; None means that the items are
-    batches. `sampler` and `batch_sampler` yield keys of global batches. `drop_last` drops a smaller last batch. `whole`
-    loads and collates the whole batch on each rank, for a collate function that needs all samples or draws random
-    numbers, or a loop that reads the batches of a stream. `names` are the input names of samples that are tuples, in
-    order.
+    other sizes (compiled on demand; None: there is none). Options of `engine.loader`:
 
-    `buckets` are lengths of samples, of the axis that they have beside the batch, or by axis: a batch has samples of
-    one bucket, padded at their ends with the number that `pad` has for an input. `lengths` of samples are measured if
-    they are not given.
+    - `dataset`: a map-style or iterable data set of samples, or a DataLoader, whose arguments are taken over.
+    - `batch_size`: of the global batch, in samples; None means that the items are batches.
+    - `shuffle`, `seed`: in an order that follows from the seed and the epoch.
+    - `names`: the input names of samples that are tuples, in order.
+    - `sampler`, `batch_sampler`: yield keys of samples, or lists of keys of global batches.
+    - `collate_fn`: makes a batch of samples; by default torch's.
+    - `drop_last`: drops a smaller last batch.
+    - `whole`: loads and collates the whole batch on each rank, for a collate function that needs all samples or draws
+      random numbers, or a loop that reads the batches of a stream.
+    - `buckets`: lengths of samples, of the axis that they have beside the batch, or by axis: a batch has samples of one
+      bucket, padded at their ends with the number that `pad` has for an input. `lengths` of samples are measured if
+      they are not given.
+    - `workers`: their number and other arguments, of which `engine.loader` takes each by its name.
 
     Random numbers drawn in `dataset[i]` depend on (seed, epoch, i) only. Mistakes raise EngineError, on all ranks.
     """

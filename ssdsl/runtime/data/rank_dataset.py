@@ -249,7 +249,9 @@ def raised(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Workers:
-    """The number of worker processes, and DataLoader's other arguments for them."""
+    """The number of worker processes, and DataLoader's other arguments for them: `pin_memory`, `prefetch_factor`
+    (batches of each worker), `persistent_workers`, `timeout` (in seconds), `worker_init_fn`, `multiprocessing_context`.
+    """
 
     num_workers: int = 0
     pin_memory: bool = False

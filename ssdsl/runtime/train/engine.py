@@ -117,8 +117,9 @@ class Engine:
         return local_tensors(self.weights, self.pieces, self._owners)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """This rank's part of each weight and buffer, by the model's names; for half precision the float32 master
-        weights. What no role uses, such as the statistics of a frozen batch norm, is whole on each rank.
+        """This rank's part of each weight and buffer, by the model's names, in the shape of that part; for half
+        precision the float32 master weights. What no role uses, such as the statistics of a frozen batch norm, is whole
+        on each rank.
 
         They are current until the next step.
         """
@@ -170,12 +171,13 @@ class Engine:
 
     @property
     def scaler(self) -> Scaler | None:
-        """The loss scale, if the model is in float16."""
+        """The loss scale, if the model is in float16; else None."""
         return self.ending.scaler
 
     @property
     def grad_norm(self) -> float | None:
-        """The norm of all gradients before clipping, of the last step that clipped."""
+        """The 2-norm of all gradients together before clipping, of the last step that clipped; None before the first
+        one."""
         return self.ending.norm
 
     def optimizer(
@@ -223,12 +225,15 @@ class Engine:
     def loader(self, dataset: Any, batch_size: int | None = None, *, evaluate: bool = False, **options: Any) -> Loader:
         """A loader of global batches that are the same under any plan; this rank loads the part that it needs.
 
-        `dataset` is a map-style or iterable data set of samples, or a DataLoader. Options are those of `Loader`
-        (shuffle, seed, collate_fn, drop_last, buckets, ...) and of `Workers` (num_workers, prefetch_factor, ...).
+        - `dataset`: a map-style or iterable data set of samples, or a DataLoader.
+        - `batch_size`: of the global batch, in samples.
+        - `evaluate`: the batches are for `evaluate` and `predict`, which may need other parts.
+        - Options are those of `Loader` (shuffle, seed, collate_fn, drop_last, buckets, ...) and of `Workers`
+          (num_workers, prefetch_factor, ...).
+
         Checkpoints save the loader's position. A batch of other sizes, such as a smaller last one with
         `drop_last=False`, or of a bucket, gets a program of its own, compiled here if the sizes are known, else when
-        the batch comes. `evaluate`: the batches are for `evaluate` and `predict`, which may need other parts. Raises
-        EngineError for an unknown option, or a data set that cannot be loaded.
+        the batch comes. Raises EngineError for an unknown option, or a data set that cannot be loaded.
         """
         wanted = Variant("evaluate" if evaluate else "train")
         options = loader_options(options)
@@ -260,15 +265,18 @@ class Engine:
     ) -> float:
         """One training step on a global batch; its loss, the same number on every rank.
 
-        `batch` has the arguments of the model's forward, the same on every rank, or comes from `engine.loader`; its
-        sizes, as the number of samples or the length of sequences, may be others than the example's. `clip` is the
-        largest norm of all gradients. Of several losses `loss` names the one of this step, by default it is their sum;
-        of several optimizers, those that step are `optimizer`, and gradients of other weights are dropped. With
-        `update=False` the gradients are kept and added to those of the next step; `scale` multiplies the loss before
-        backward (1/4 for the mean of four batches). With `find_nan` gradients and updated weights are checked too, and
-        the error names what made the first number that is not finite: the step runs again, with each operator looked
-        at. Raises EngineError for a batch of other names, sizes or dtypes; for a `clip` that is not positive; and,
-        unless `allow_nan`, for a loss that is not finite: then nothing was updated.
+        - `batch`: the arguments of the model's forward, the same on every rank, or a batch of `engine.loader`. Its
+          sizes, as the number of samples or the length of sequences, may be others than the example's.
+        - `loss`: of several losses the one of this step; by default it is their sum.
+        - `optimizer`: of several optimizers those that step; gradients of other weights are dropped.
+        - `clip`: the largest norm of all gradients together.
+        - `update`: if false, the gradients are kept and added to those of the next step.
+        - `scale`: multiplies the loss before backward; 1/4 for the mean of four batches.
+        - `find_nan`: gradients and updated weights are checked too, and the error names what made the first number that
+          is not finite: the step runs again, with each operator looked at.
+
+        Raises EngineError for a batch of other names, sizes or dtypes; for a `clip` that is not positive; and, unless
+        `allow_nan`, for a loss that is not finite: then nothing was updated.
         """
         made = self.ending.optimizers
         steps = made.asked(optimizer) if update or optimizer is not None or len(made) > 1 else []
@@ -331,8 +339,9 @@ class Engine:
 
         `outputs` are keys or attributes of forward's result, or positions in its tuple; by default all of them. A
         tuple, list or dictionary in it is returned as one; `"hidden.0"` is the first tensor of a tuple `hidden`.
-        Tensors are gathered on all ranks, on the CPU; with `gather="first"` on rank 0 alone, and the other ranks get an
-        empty dictionary. Raises EngineError as `step` does, and for an unknown output.
+        Tensors are whole, in the shapes that one device returns, on all ranks and on the CPU; with `gather="first"` on
+        rank 0 alone, and the other ranks get an empty dictionary. Raises EngineError as `step` does, and for an unknown
+        output.
         """
         share = self._evaluated(Variant("evaluate", outputs=tuple(map(str, outputs)) or None), batch)
         returned = share.table.returned

@@ -31,7 +31,8 @@ PEAKS = {
 
 @dataclass(frozen=True)
 class Work:
-    """The work of a step: samples, tokens (None if the model has none) and flops (None if unknown)."""
+    """The work of a step of all devices together: samples, tokens (None if the model has none) and floating-point
+    operations, `flops` (None if unknown)."""
 
     samples: int
     tokens: int | None = None
@@ -56,8 +57,8 @@ class Log:
     """The log of a run in a folder, written by one rank; other ranks, and runs without a folder, write nothing.
 
     `work` is that of each step; a loop may set it before a step of another size. `peak_flops` is the peak of all
-    devices together; MFU is logged only with it. `first` is the next step: lines of later steps, from before a resume,
-    are dropped.
+    devices together, in flop/s; MFU is logged only with it. `first` is the next step: lines of later steps, from before
+    a resume, are dropped.
     """
 
     def __init__(

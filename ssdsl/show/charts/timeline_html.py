@@ -14,7 +14,7 @@ from typing import Any
 from ssdsl.lang.assets import grammar_text
 from ssdsl.plan.regions import ranges
 from ssdsl.show.view import View, as_json
-from ssdsl.simulate.timeline import Event, EventKind, Memory, Stream, Timeline, TimelineRow
+from ssdsl.simulate.timeline import MEMORY_PARTS, Event, EventKind, Memory, Stream, Timeline, TimelineRow
 
 FOLDER = Path(__file__).resolve().parent / "html"
 SCRIPTS = """
@@ -110,8 +110,20 @@ def _memory(memory: Memory) -> dict[str, Any]:
         "peakTime": memory.peak_s,
         "peakBytes": memory.peak_bytes,
         "parts": memory.peak_parts,
+        "changes": _changes(memory),
         "capacity": memory.capacity_bytes,
     }
+
+
+def _changes(memory: Memory) -> list[tuple[str, list[int], list[int]]]:
+    """For each part of memory, from below, the numbers of the times at which its bytes change, and these bytes."""
+    numbers = {time: number for number, time in enumerate(memory.times_s)}
+    held = dict.fromkeys(MEMORY_PARTS, 0)
+    found: dict[str, dict[int, int]] = {part: {} for part in MEMORY_PARTS}
+    for time, size, part in memory.changes:
+        held[part] += size
+        found[part][numbers[time]] = held[part]
+    return [(part, [*sizes], [*sizes.values()]) for part, sizes in found.items() if any(sizes.values())]
 
 
 def _table(timeline: Timeline, view: View | None) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ PEAKS = (
 )
 ALWAYS = 3  # parts of a peak that are shown at any width
 BLOCKS = " ▁▂▃▄▅▆▇█"
-CURVE, TOO_HIGH = "#5a98f7", "#ff7b72"
+CURVE, TOO_HIGH = "", "#ff4d4d"  # no colours of events
 PEAK = "▼"
 
 

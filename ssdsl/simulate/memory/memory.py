@@ -42,9 +42,8 @@ from ssdsl.plan.plan import Phase, State
 from ssdsl.record import Record, replace
 from ssdsl.simulate.memory.activations import Activations
 from ssdsl.simulate.run import Interval, Trace
-from ssdsl.simulate.timeline import Memory
+from ssdsl.simulate.timeline import MEMORY_PARTS, Memory
 
-PARTS = ("weights", "gradients", "optimizer", "inputs", "activations", "transfers", "scratch")
 Change = tuple[float, int, str]  # a moment, and the bytes of a part that are allocated, or freed if negative
 
 
@@ -65,12 +64,14 @@ def _curve(row: int, changes: list[Change], capacity: int | None) -> Memory:
     changes = sorted(changes)  # at one time, frees come first
     totals = list(accumulate(size for _, size, _ in changes))
     peak = totals.index(max(totals))
-    held = dict.fromkeys(PARTS, 0)
+    held = dict.fromkeys(MEMORY_PARTS, 0)
     for _, size, part in changes[: peak + 1]:
         held[part] += size
     sizes = dict(zip((time for time, _, _ in changes), totals, strict=True))  # the last total at each time
     parts = tuple((p, n) for p, n in held.items() if n)
-    return Memory(row, tuple(sizes), tuple(sizes.values()), changes[peak][0], totals[peak], parts, capacity)
+    peak_s, peak_bytes = changes[peak][0], totals[peak]
+    given = tuple(sizes), tuple(sizes.values()), peak_s, peak_bytes, parts, capacity
+    return Memory(row, *given, changes=tuple(changes))
 
 
 # -- state -------------------------------------------------------------------------------------------------------------

@@ -21,11 +21,21 @@ from ssdsl.record import replace
 from ssdsl.repl.errors import UnknownCommand
 from ssdsl.show.advice.by_line import COLUMNS
 from ssdsl.show.advice.exposed import COLUMNS as EXPOSED_COLUMNS
+from ssdsl.show.charts.gantt import MARKS
 from ssdsl.show.charts.timeline_html import FOLDER, timeline_html
+from ssdsl.show.tables.memory import CURVE, TOO_HIGH
 from ssdsl.show.tables.sweep_html import sweep_html
 from ssdsl.show.view import View
-from ssdsl.simulate.memory.memory import PARTS
-from ssdsl.simulate.timeline import Event, EventKind, Memory, Stream, Timeline, TimelineRow, TransferArrow
+from ssdsl.simulate.timeline import (
+    MEMORY_PARTS,
+    Event,
+    EventKind,
+    Memory,
+    Stream,
+    Timeline,
+    TimelineRow,
+    TransferArrow,
+)
 from ssdsl.sketch.setting import Setting
 from tests.show.timelines import report_of
 
@@ -154,15 +164,15 @@ def _memory(row: int, events: list[Event]) -> Memory:
     weights, one = 18_400_000_000, 5_300_000_000
     changes = [(e.start_s, one) for e in events if e.kind is EventKind.FORWARD]
     changes += [(e.end_s, -one) for e in events if e.kind is EventKind.BACKWARD]
-    times, sizes, now = [0.0], [weights], weights
+    sizes, now = {0.0: weights}, weights
     for time, change in sorted(changes):
-        now += change
-        times.append(time)
-        sizes.append(now)
-    peak = max(sizes)
+        sizes[time] = now = now + change
+    peak = max(sizes.values())
     parts = (("weights", 4_600_000_000), ("gradients", 4_600_000_000), ("optimizer", 9_200_000_000))
+    held = *((0.0, size, part) for part, size in parts), *((t, change, "activations") for t, change in sorted(changes))
     parts += (("activations", peak - weights),)
-    return Memory(row, tuple(times), tuple(sizes), times[sizes.index(peak)], peak, parts, 80_000_000_000)
+    peak_s = next(time for time, size in sizes.items() if size == peak)
+    return Memory(row, tuple(sizes), tuple(sizes.values()), peak_s, peak, parts, 80_000_000_000, changes=held)
 
 
 # ---- without a browser -----------------------------------------------------------------------------------------
@@ -230,14 +240,47 @@ def _linear(part: float) -> float:
     return part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
 
 
+def _colours(is_dark: bool) -> dict[str, str]:
+    light, _, dark = (FOLDER / "colours.css").read_text("utf-8").partition("@media")
+    return dict(re.findall(r"--([\w-]+): (#\w{6});", dark if is_dark else light))
+
+
+def _alike(colours: dict[str, str]) -> dict[tuple[str, str], float]:
+    """The pairs of colours that are not told apart, with their distances."""
+    pairs = itertools.combinations(colours, 2)
+    distances = {(a, b): math.dist(_lab(colours[a]), _lab(colours[b])) for a, b in pairs}
+    return {pair: d for pair, d in distances.items() if d < LEAST_DISTANCE}
+
+
 @pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
 def test_colours_of_the_legends_are_told_apart(is_dark: bool) -> None:
-    """Those of events, of the parts of memory, and the ground."""
-    light, _, dark = (FOLDER / "colours.css").read_text("utf-8").partition("@media")
-    found = dict(re.findall(r"--([\w-]+): (#\w{6});", dark if is_dark else light))
-    names = ["panel", *EventKind, *(f"part-{at}" for at in range(len(PARTS)))]
-    distances = {(a, b): math.dist(_lab(found[a]), _lab(found[b])) for a, b in itertools.combinations(names, 2)}
-    assert {pair: d for pair, d in distances.items() if d < LEAST_DISTANCE} == {}
+    """Those of events, of the parts of memory, of its curve and of the ground."""
+    names = ["panel", "ink", *EventKind, *(f"part-{part}" for part in MEMORY_PARTS)]
+    assert _alike({name: _colours(is_dark)[name] for name in names}) == {}
+
+
+def test_colours_of_the_terminal_are_those_of_the_page_and_told_apart() -> None:
+    found = _colours(is_dark=True)
+    assert {kind: mark.style for kind, mark in MARKS.items()} == {
+        kind: f"{found[f'{kind}-ink']} on {found[kind]}" for kind in EventKind
+    }
+    assert _alike({**{kind: found[kind] for kind in EventKind}, "memory that is too high": TOO_HIGH}) == {}
+    assert CURVE == "", "memory has no colour of an event"
+
+
+def test_the_parts_of_memory_add_up() -> None:
+    """Each part is written where it changes; parts that a row does not have are left out."""
+    page = timeline_html(one_f_one_b(4, 8))
+    found = re.search(r'id="timeline">(.*?)</script>', page, re.DOTALL)
+    assert found
+    for memory in json.loads(found[1])["memory"]:
+        names = [name for name, _, _ in memory["changes"]]
+        assert names == ["weights", "gradients", "optimizer", "activations"]
+        held = dict.fromkeys(names, 0)
+        for number, total in enumerate(memory["bytes"]):
+            for name, at, sizes in memory["changes"]:
+                held[name] = dict(zip(at, sizes, strict=True)).get(number, held[name])
+            assert sum(held.values()) == total
 
 
 # ---- in a browser ----------------------------------------------------------------------------------------------
@@ -356,6 +399,36 @@ def test_an_event_marks_its_lines(small: tuple[Page, Timeline]) -> None:
     page.point_at(5, 5)
     assert page("hovered()") == -1 and page("markedLines()") == []
     assert page.errors() == []
+
+
+PIXELS = """
+const { width, height } = document.getElementById("memory");
+const { data } = document.getElementById("memory").getContext("2d").getImageData(0, 0, width, height);
+const first = ({ x, y }) => 4 * (Math.round(y * devicePixelRatio) * width + Math.round(x * devicePixelRatio));
+return arguments[0].map((point) => [...data.slice(first(point), first(point) + 3)]);
+"""
+
+
+@in_a_browser
+def test_memory_is_a_stack_of_its_parts(small: tuple[Page, Timeline]) -> None:
+    """Each part has its colour, whichever other parts its row has: weights below, activations above."""
+    page, timeline = small
+    (memory,) = (m for m in timeline.memory if m.row == 1)
+    middle = (memory.times_s[9] + memory.times_s[10]) / 2
+    parts = dict(page(f"parts(1, {middle})"))
+    assert [*parts] == ["weights", "gradients", "optimizer", "activations"]
+    assert sum(parts.values()) == memory.size_bytes[9]
+    page("select(1)")
+    page("draw()")
+    tops = itertools.accumulate(parts.values())
+    points = [page(f"memoryPoint({middle}, {top - size / 2})") for top, size in zip(tops, parts.values(), strict=True)]
+    colours = _colours(is_dark=False)
+    assert page.driver.execute_script(PIXELS, points) == [_rgb(colours[f"part-{name}"]) for name in parts]
+    assert page.errors() == []
+
+
+def _rgb(colour: str) -> list[int]:
+    return [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
 
 
 @in_a_browser

@@ -105,6 +105,8 @@ def test_nothing_is_left_over(name: str) -> None:
         assert list(memory.times_s) == sorted(set(memory.times_s)) and min(memory.size_bytes) > 0
         assert memory.peak_bytes == max(memory.size_bytes) == sum(n for _, n in memory.peak_parts)
         assert memory.size_bytes[memory.times_s.index(memory.peak_s)] == memory.peak_bytes
+        for time, size in zip(memory.times_s, memory.size_bytes, strict=True):
+            assert size == sum(change for at, change, _ in memory.changes if at <= time)
 
 
 # -- state: Rajbhandari et al. 2020 (arXiv 1910.02054, section 5), with gradients and moments in the weights' dtype ----

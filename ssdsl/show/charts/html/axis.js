@@ -41,7 +41,7 @@ function drawAxis(ctx, ticks) {
   ctx.textAlign = "left";
   ctx.fillText(shortened(ctx, counted(rows.length, "row"), GUTTER - 60), 16, AXIS / 2);
   if (state.to - state.from < total * 0.999) {
-    ctx.fillStyle = theme.accent;
+    ctx.fillStyle = theme.ink;
     const from = left + (state.from / total) * (right - left);
     ctx.fillRect(from, AXIS - 3, Math.max(6, ((state.to - state.from) / total) * (right - left)), 3);
   }

@@ -35,6 +35,7 @@ const events = {
 };
 const flows = data.flows;
 const memories = data.memory;
+const partNames = [...new Set(memories.flatMap(({ parts, changes }) => [...parts, ...changes].map(([name]) => name)))];
 const planLines = data.text.replace(/\r?\n$/, "").split(/\r?\n/);
 
 const letterOf = (e) => LETTERS[KINDS[events.kind[e]]] ?? "";

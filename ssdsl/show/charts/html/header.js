@@ -48,15 +48,15 @@ function writeStrip() {
   const bar = element(
     "span",
     "bar",
-    ...memory.parts.map(([, bytes], at) => {
+    ...memory.parts.map(([name, bytes]) => {
       const part = span("", "");
-      part.style.background = partColour(at);
+      part.style.background = partColour(name);
       part.style.flex = `${bytes} 0 0`;
       return part;
     }),
   );
-  const parts = memory.parts.map(([name, bytes], at) =>
-    element("span", "part", dot(partColour(at)), `${name} ${size(bytes)}`),
+  const parts = memory.parts.map(([name, bytes]) =>
+    element("span", "part", dot(partColour(name)), `${name} ${size(bytes)}`),
   );
   const peak = element("span", "", "at its peak ", element("b", "", size(memory.peakBytes)));
   if (memory.capacity) {

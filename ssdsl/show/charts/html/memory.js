@@ -1,4 +1,4 @@
-// memory.js: draws the memory of the rows over the same time, the selected one filled, and says what its peak is made of.
+// memory.js: draws the memory of the rows over the same time, that of the selected one as a stack of its parts.
 
 const memoryOf = new Map(memories.map((memory) => [memory.row, memory]));
 for (const memory of memories) {
@@ -14,7 +14,7 @@ if (highest) state.selected = highest.row;
 const TOP = 20; // pixels above the largest value
 const BOTTOM = 8;
 const MERGED = 2.5; // pixels whose steps become one
-const STACK = 8; // pixels of the column of parts at the peak
+const BETWEEN = 0.5; // how much is seen of what is there for a part of a merged step
 const NEAR = 2; // a capacity below twice the largest peak is drawn
 
 // The largest value shown: the peaks, and the selected row's capacity if that is near.
@@ -38,13 +38,13 @@ function drawMemory(ctx) {
   ctx.rect(left, 0, width - left, height);
   ctx.clip();
   ctx.lineJoin = "round";
+  const selected = memoryOf.get(state.selected);
+  if (selected) fillMemory(ctx, selected);
   for (const memory of memories)
     if (memory.row !== state.selected)
-      strokeMemory(ctx, memory, theme.faint, 1, Math.max(0.2, 1.4 / Math.sqrt(memories.length + 4)));
-  const selected = memoryOf.get(state.selected);
+      strokeMemory(ctx, memory, theme.ink, 1, Math.max(0.12, 0.8 / Math.sqrt(memories.length + 4)));
   if (selected) {
-    fillMemory(ctx, selected);
-    strokeMemory(ctx, selected, theme.accent, 1.75, 1);
+    strokeMemory(ctx, selected, theme.ink, 1.5, 1);
     drawCapacity(ctx, selected);
     drawPeak(ctx, selected);
   }
@@ -104,25 +104,45 @@ function strokeMemory(ctx, memory, colour, width, alpha) {
   ctx.globalAlpha = 1;
 }
 
-// Below the highest values, and once more below the lowest: what lies between is lighter.
+// The sums of the parts up to each of them, from below.
+function stackOf(memory) {
+  const sums = new Float64Array(memory.times.length);
+  memory.stack ??= memory.changes.map(([name, at, bytes]) => {
+    let next = 0;
+    let held = 0;
+    for (let k = 0; k < sums.length; k++) {
+      if (at[next] === k) held = bytes[next++];
+      sums[k] += held;
+    }
+    return { name, times: memory.times, bytes: sums.slice() };
+  });
+  return memory.stack;
+}
+
+// The stack of the parts below the highest values, and once more below the lowest: what lies between is lighter.
 function fillMemory(ctx, memory) {
   if (!memory.times.length) return;
-  ctx.fillStyle = theme.accent;
-  ctx.globalAlpha = 0.08;
-  for (const pick of [Math.max, Math.min]) {
-    ctx.beginPath();
-    const [start, end] = traceMemory(ctx, memory, pick);
-    ctx.lineTo(end, byteY(0));
-    ctx.lineTo(start, byteY(0));
-    ctx.fill();
-  }
+  const stack = [...stackOf(memory)].reverse();
+  for (const { name, times, bytes } of stack) fillBelow(ctx, { times, bytes }, Math.max, theme.parts[name]);
+  ctx.globalAlpha = BETWEEN;
+  fillBelow(ctx, memory, Math.max, theme.panel);
   ctx.globalAlpha = 1;
+  for (const { name, times, bytes } of stack) fillBelow(ctx, { times, bytes }, Math.min, theme.parts[name]);
+}
+
+function fillBelow(ctx, curve, pick, colour) {
+  ctx.fillStyle = colour;
+  ctx.beginPath();
+  const [start, end] = traceMemory(ctx, curve, pick);
+  ctx.lineTo(end, byteY(0));
+  ctx.lineTo(start, byteY(0));
+  ctx.fill();
 }
 
 function drawCapacity(ctx, { capacity }) {
   if (capacity === null || capacity > memoryLimit()) return;
   const y = Math.round(byteY(capacity)) + 0.5;
-  ctx.strokeStyle = ctx.fillStyle = theme.danger;
+  ctx.strokeStyle = ctx.fillStyle = theme.ink;
   ctx.lineWidth = 1;
   ctx.setLineDash([6, 4]);
   ctx.beginPath();
@@ -138,24 +158,12 @@ function drawCapacity(ctx, { capacity }) {
 
 const peakPoint = (memory) => ({ x: xOf(memory.peakTime), y: byteY(memory.peakBytes) });
 
-// The parts of the peak, stacked from zero: the curve itself is of their sum.
-function drawParts(ctx, { parts }, x) {
-  let below = 0;
-  parts.forEach(([, bytes], at) => {
-    const top = byteY(below + bytes);
-    ctx.fillStyle = theme.parts[at % PARTS];
-    ctx.fillRect(Math.round(x) - STACK / 2, top, STACK, byteY(below) - top);
-    below += bytes;
-  });
-}
-
 function drawPeak(ctx, memory) {
   const { x, y } = peakPoint(memory);
   if (x < geometry.left || x > geometry.width) return;
-  drawParts(ctx, memory, x);
   ctx.beginPath();
   ctx.arc(x, y, 4.5, 0, 7);
-  ctx.fillStyle = theme.accent;
+  ctx.fillStyle = theme.ink;
   ctx.strokeStyle = theme.panel;
   ctx.lineWidth = 2;
   ctx.fill();
@@ -177,4 +185,15 @@ function bytesAt({ times, bytes }, time) {
   let k = firstAtLeast(times, time);
   if (k === times.length || times[k] > time) k--;
   return k < 0 ? 0 : bytes[k];
+}
+
+// The parts of a row's memory at a time, with their bytes.
+function partsAt(memory, time) {
+  let below = 0;
+  return stackOf(memory).flatMap(({ name, ...sums }) => {
+    const up = bytesAt(sums, time);
+    const bytes = up - below;
+    below = up;
+    return bytes > 0 ? [[name, bytes]] : [];
+  });
 }

@@ -90,6 +90,8 @@ window.ssdslTimeline = {
   select,
   selected: () => state.selected,
   hovered: () => state.hovered,
+  memoryPoint: (time, bytes) => ({ x: xOf(time), y: byteY(bytes) }),
+  parts: (row, time) => partsAt(memoryOf.get(row), time),
   markedLines: () => lineElements.flatMap((line, number) => (line.classList.contains("marked") ? [number] : [])),
   markedEvents: () => Array.from({ length: events.count }, (_, e) => e).filter(marked),
   // Where an event is drawn, in pixels of the window.

@@ -1,17 +1,16 @@
 // theme.js: the colours of colours.css for the canvases, and text that fits.
 
 const SANS = '"Inter", "Segoe UI", "Helvetica Neue", Arial, system-ui, sans-serif';
-const PARTS = 7; // colours of the parts of memory
 let theme = {};
 
 function readTheme() {
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-  const names = ["panel", "ink", "muted", "faint", "line", "grid", "lane", "accent", "mark", "crosshair", "danger"];
+  const names = ["panel", "ink", "muted", "faint", "line", "grid", "lane", "mark", "crosshair"];
   theme = Object.fromEntries(names.map((name) => [name, colour(name)]));
   theme.kinds = KINDS.map((kind) => colour(kind));
   theme.inks = KINDS.map((kind) => colour(`${kind}-ink`));
-  theme.parts = Array.from({ length: PARTS }, (_, at) => colour(`part-${at}`));
+  theme.parts = Object.fromEntries(partNames.map((name) => [name, colour(`part-${name}`)]));
   theme.exposed = colour("exposed");
   theme.exposedInk = colour("exposed-ink");
 }

@@ -86,14 +86,15 @@ function describeRow(row, x, y) {
   showTooltip(x, y, [name], pairs);
 }
 
-const partColour = (at) => `var(--part-${at % PARTS})`;
+const partColour = (name) => `var(--part-${name})`;
+const partTerm = (name) => element("dt", "", dot(partColour(name)), name);
 
 // The parts of the peak near its point; elsewhere the memory of the rows at that time.
 function describeMemory(at, x, y) {
   const selected = memoryOf.get(state.selected);
   const peak = selected && peakPoint(selected);
   if (peak && Math.hypot(at.x - peak.x, at.y - peak.y) < 12) {
-    const pairs = selected.parts.map(([name, bytes], n) => [element("dt", "", dot(partColour(n)), name), size(bytes)]);
+    const pairs = selected.parts.map(([name, bytes]) => [partTerm(name), size(bytes)]);
     if (selected.capacity)
       pairs.push(["capacity", `${size(selected.capacity)} · ${share(selected.peakBytes / selected.capacity)} used`]);
     return showTooltip(
@@ -111,5 +112,6 @@ function describeMemory(at, x, y) {
     size(bytesAt(memory, time)),
     memory.row === state.selected,
   ]);
-  showTooltip(x, y, [`Memory at ${moment(time, 2000)}`], pairs);
+  const parts = selected ? partsAt(selected, time).map(([name, bytes]) => [partTerm(name), size(bytes)]) : [];
+  showTooltip(x, y, [`Memory at ${moment(time, 2000)}`], [...pairs, ...parts]);
 }

@@ -37,7 +37,7 @@ function drawLaneGround(ctx, row) {
   if (row === state.selected && memories.length) {
     ctx.fillStyle = theme.mark;
     ctx.fillRect(0, top, GUTTER - 8, geometry.rowHeight);
-    ctx.fillStyle = theme.accent;
+    ctx.fillStyle = theme.ink;
     ctx.fillRect(0, top, 3, geometry.rowHeight);
   }
   ctx.fillStyle = theme.lane;
