@@ -32,7 +32,12 @@ def load_whole(plan: str, model: str, overrides: Mapping[str, int], meta: bool, 
     source = read_source(path)
     found = recovered(source)
     show_diagnostics(found.mistakes)
-    known = captured(model, meta=meta, precision=precision)
+    try:
+        known = captured(model, meta=meta, precision=precision)
+    except PlanError:
+        if found.mistakes:
+            blank_line()
+        raise
     if found.mistakes:
         from ssdsl.plan.interpret import read_recovered
         from ssdsl.plan.model_index import index_model
