@@ -40,6 +40,7 @@ CALLS = {
     "ops": "ops softmax",
     "explain": "explain E0203",
     "fmt": "fmt mine.ssp",
+    "lsp": "lsp",
     "clusters": "clusters",
     "clusters show": "clusters show laptop",
     "clusters measure": "clusters measure --out measured.toml",

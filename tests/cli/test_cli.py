@@ -232,10 +232,12 @@ def test_mistakes_as_json(here: Callable[..., Done], model: str, tmp_path: Path)
     done = here(*words, "--json")
     assert (done.returncode, done.stdout) == (1, "")
     (found,) = map(json.loads, done.stderr.splitlines())
-    keys = "code severity message file line column end label others notes help"
+    keys = "code severity message file line column end label others notes help edits"
     assert list(found) == keys.split()
     assert (found["severity"], found["file"], found["line"], found["column"]) == ("error", str(plan), 3, 1)
     assert found["end"] == {"line": 3, "column": 6} and "assign" in " ".join(found["help"])
+    place = {key: found[key] for key in ("file", "line", "column", "end")}
+    assert found["edits"] == [{**place, "text": "assign"}]
     assert f"error[{found['code']}]: {found['message']}" in here(*words).stderr
     option = json.loads(here("check", "megatron", "--model", "gtp", "--json").stderr)
     assert option["code"] == "E0301" and option["file"] == "--model" and option["column"] == 1

@@ -44,13 +44,14 @@ def test_it_is_not_there(declared: Bare, tmp_path: Path, package: str) -> None:
 
 @pytest.mark.slow
 def test_every_command(declared: Bare, tmp_path: Path) -> None:
-    """But for the one that measures for a quarter of a minute; those of safetensors ask for the package."""
+    """But for the one that measures for a quarter of a minute; those of safetensors and the server ask for a package."""
     write_readme(tmp_path)
     calls = {name: words for name, words in CALLS.items() if name != "clusters measure"}
     (tmp_path / "calls.json").write_text(json.dumps(calls))
     ended = declared.run("-c", CALL, cwd=tmp_path, timeout_s=600)
     assert ended.returncode == 0, ended.stderr
     failed = re.findall("^failed: (.*)$", ended.stdout, re.MULTILINE)
-    assert failed == ["checkpoint to-safetensors", "checkpoint from-safetensors"], ended.stderr
+    assert failed == ["lsp", "checkpoint to-safetensors", "checkpoint from-safetensors"], ended.stderr
+    assert "pip install 'ssdsl[lsp]'" in ended.stderr
     assert ended.stderr.count("E0534") == 2 and "NumPy" not in ended.stderr
     assert "equal: 19 tensors on 4 devices and on one" in ended.stdout
