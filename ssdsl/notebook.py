@@ -29,6 +29,8 @@ class PlanCell(Record):
     def __str__(self) -> str:
         return f"{self.plan}{self.step or ''}"
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         return self.plan._repr_html_() + ("" if self.step is None else self.step._repr_html_())
 

@@ -11,7 +11,10 @@ from ssdsl.ir.program import Program
 from ssdsl.kernel_choice import kernel_choice
 from ssdsl.lang.header import header_of
 from ssdsl.lang.read import read_source
+from ssdsl.lang.recover import recovered
 from ssdsl.lang.shipped import plan_path
+from ssdsl.plan.interpret import read_recovered
+from ssdsl.plan.model_index import index_model
 from ssdsl.plan.plan import Plan
 from ssdsl.record import Record
 from ssdsl.search_report import graph_of
@@ -21,7 +24,7 @@ from ssdsl.show.tables.check import check_views
 from ssdsl.show.tables.report import report_views
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
-from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
@@ -59,6 +62,8 @@ class CompiledPlan(Record):
         said = "".join(f"{render(warning)}\n\n" for warning in self.warnings)
         return said + text_of(check_views(self.compiled))
 
+    __repr__ = __str__  # a notebook shows it, in plain text
+
     def _repr_html_(self) -> str:
         return cell_of(str(self))
 
@@ -71,6 +76,8 @@ class SimulatedPlan(Record):
 
     def __str__(self) -> str:
         return text_of(report_views(self.report))
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         return cell_of(str(self), timeline_html(self.report.timeline))
@@ -117,6 +124,8 @@ def compiled_text(
     if model is None and isinstance(given, str) and ".py" in given:
         raise ValueError(f"{source.name} asks for the model of a file, which would run: give it, model={given!r}")
     numbers = header.numbers | dict(params or {})
-    on = None if cluster is None else load_cluster(cluster)
-    how = kernel_choice(kernels).kernels
-    return CompiledPlan(compile_source(source, graph_of(given, meta), numbers, folder, on, kernels=how))
+    on, graph = None if cluster is None else load_cluster(cluster), graph_of(given, meta)
+    how, found = kernel_choice(kernels).kernels, recovered(source)
+    if found.mistakes:
+        raise PlanError(*read_recovered(found, index_model(graph), numbers, folder)[1])
+    return CompiledPlan(compile_source(source, graph, numbers, folder, on, kernels=how))

@@ -15,6 +15,7 @@ from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.paths import starred, starred_module
 from ssdsl.plan.values import ActivationsOf, Builtin, Devices, GathersOf, Marker, PlanFunction, Selection, StateOf
+from ssdsl.show.layout import result_text
 from ssdsl.show.pattern import merged
 
 MOST = 8
@@ -112,7 +113,7 @@ def _list(ctx: Context, value: tuple[Any, ...]) -> str:
 
 
 def _rows(ctx: Context, value: Selection) -> Iterator[tuple[str, str]]:
-    """The kinds, modules, dimensions, indices and devices of the placed operators."""
+    """The kinds, modules, dimensions, indices, results on a device and devices of the placed operators."""
     operators = ctx.model.ordered(ctx.model.only_compute(value.operators) or value.operators)
     kinds = Counter(op.kind for op in operators)
     yield "kinds", _some(f"{count} {kind}" for kind, count in kinds.most_common())
@@ -120,6 +121,10 @@ def _rows(ctx: Context, value: Selection) -> Iterator[tuple[str, str]]:
     dimensions = dict.fromkeys((starred(d.name), d.size) for op in operators for d in op.dims if d.size > 1)
     yield "dimensions", _some(f"{name}={size}" for name, size in dimensions)
     yield "indices", _some(_indices(ctx, operators))
+    yield (
+        "makes",
+        _some(dict.fromkeys(result_text(op, ctx.facts.of(op.name)) for op in operators if not op.row.regroups)),
+    )
     places = Counter(str(place) for op in operators if (place := ctx.facts.of(op.name).place) is not None)
     yield "devices", _some(name if count == len(operators) else f"{name} ({count})" for name, count in places.items())
 

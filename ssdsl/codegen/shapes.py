@@ -6,6 +6,7 @@ time that cut them, and the sizes on a device.
     # attn.c_attn.weight  [hidden 128, 3·heads/tp·head_dim 192]
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 
 from ssdsl.codegen.origins import either
@@ -13,6 +14,7 @@ from ssdsl.ir.layout import PARTIAL
 from ssdsl.ir.text.types import Axes, coordinate_text
 from ssdsl.ir.value import Var, digits_of
 from ssdsl.model.graph import Graph
+from ssdsl.text.layouts import LayoutAxis, layout_words
 
 WIDTH = 32  # of aligned names
 
@@ -23,17 +25,13 @@ def shape_text(var: Var, graph: Graph, axes: Axes) -> str:
     value = graph.values[var.name.value]
     cuts: dict[int, list[str]] = {}
     for coordinate, shard in sorted(digits_of(var.type, axes), key=lambda digit: -digit[1].digit.stride):
-        cuts.setdefault(shard.factor, []).append(f"/{coordinate_text(coordinate)}")
-    words, factor = [], 0
+        cuts.setdefault(shard.factor, []).append(coordinate_text(coordinate))
+    words, factors = [], itertools.count()
     for classes, sizes, local in zip(value.factors, value.sizes, var.shape, strict=True):
-        names = []
-        for number, size in zip(classes, sizes, strict=True):
-            names.append(graph.dim_names.get(number, str(size)) + "".join(cuts.get(factor, [])))
-            factor += 1
-        words.append(f"{'·'.join(names)} {local}" if names and names != [str(local)] else str(local))
+        named = (graph.dim_names.get(number, str(size)) for number, size in zip(classes, sizes, strict=True))
+        words.append(LayoutAxis(tuple((name, tuple(cuts.get(next(factors), ()))) for name in named), local))
     sums = [a for (a, _), place in zip(axes, var.type.layout.places, strict=True) if place is PARTIAL]
-    more = f" to be summed over {', '.join((*sums, *var.type.owed))}" if sums or var.type.owed else ""
-    return f"[{', '.join(words)}]{more}"
+    return layout_words(words, [*sums, *var.type.owed])
 
 
 def shape_lines(shapes: Mapping[str, list[str]]) -> Iterator[str]:

@@ -14,7 +14,7 @@ WIDTH = 160  # characters of the tables as text
 def text_of(views: Iterable[View]) -> str:
     """Tables as text, without colours."""
     out = io.StringIO()
-    console = Console(file=out, width=WIDTH, color_system=None, highlight=False)
+    console = Console(file=out, width=WIDTH, color_system=None, highlight=False, force_jupyter=False)
     for view in views:
         console.print(table(view, WIDTH))
     return out.getvalue()

@@ -8,6 +8,7 @@ from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.plan.paths import starred, starred_module
 from ssdsl.plan.plan import Plan
 from ssdsl.record import Record
+from ssdsl.show.layout import result_text
 from ssdsl.show.pattern import merged
 from ssdsl.show.view import Column, ColumnKind, View
 
@@ -16,6 +17,7 @@ COLUMNS = (
     Column("times", ColumnKind.COUNT),
     Column("dimensions", fold=True),
     Column("indices", fold=True, style="green"),
+    Column("makes", fold=True, key="makes"),
     Column("placed on"),
 )
 OTHERS = ((Stage.DATA, "depend on the inputs only"), (Stage.CONSTANT, "depend on nothing"))
@@ -50,13 +52,14 @@ def _row(key: tuple[str, ...], found: list[Operator]) -> tuple[str | int, ...]:
 
 
 def _columns(plan: Plan, operator: Operator) -> Iterator[str]:
-    """The cells of dimensions, indices and placement, in the names that `split` takes."""
+    """The cells of dimensions, indices, what it makes on a device and placement, in the names that `split` takes."""
     names = [starred(d.name) for d in operator.dims]
     yield " ".join(f"{name}={d.size}" for name, d in zip(names, operator.dims, strict=True) if d.size > 1)
     indices = plan.of(operator.name).indices
     whole = [i for i in plan.of(operator.name).whole if i.name not in {mine.name for mine in indices}]
     cuts = (f"{i.name}={i.digit.parts}:{names[i.dim]}" for i in indices)
     yield " ".join([*cuts, *(f"{i.name}:{names[i.dim]} whole" for i in whole)])
+    yield result_text(operator, plan.of(operator.name))
     placement = plan.of(operator.name).place
     fixed = ", ".join(f"{axis} = {at}" for axis, at in placement.fixed) if placement else ""
     yield f"{placement.mesh}{f'[{fixed}]' if fixed else ''}" if placement else "nowhere"
