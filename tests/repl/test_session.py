@@ -346,7 +346,7 @@ def test_each_command_of_the_shell_is_known() -> None:
     """Either a session has it, by the same or by another name, or says that the shell does."""
     shell = {command.name or command.callback.__name__.strip("_") for command in app.registered_commands}
     shell |= {group.name for group in app.registered_groups}
-    assert shell - {*COMMANDS, *OF_FILES, *OF_NONE} == {"repl"}
+    assert shell - {*COMMANDS, *OF_FILES, *OF_NONE} == {"repl", "lsp"}
 
 
 def test_check(planned: Entering) -> None:
