@@ -16,6 +16,7 @@ from ssdsl.text.source import Source, Span
 
 VERSION = 1
 IN_HEADER = re.compile(r"#[ \t]*(?:ssdsl[ \t]+(?P<version>\d+)[ \t]*|for:[ \t]*(?P<options>-.*))\Z")
+IS_NUMBER = re.compile(r"\s*[^\s=]+\s*=\s*-?\d+\s*")
 SHORT = {"-m": "--model", "-c": "--cluster", "-s": "--set"}
 OPTIONS = SHORT | {option: option for option in SHORT.values()}
 
@@ -31,7 +32,7 @@ class Header(Record):
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The params that it sets. Raises ValueError for what is no number."""
+        """The params that it sets."""
         pairs = (value.partition("=") for option, value in self.options if option == "--set")
         return {name.strip(): int(number) for name, _, number in pairs}
 
@@ -62,6 +63,8 @@ def _options(source: Source, start: int, text: str) -> list[tuple[str, str]]:
         words = []
     pairs = [*zip(words[::2], words[1::2], strict=False)]
     wrong = next((name for name, _ in pairs if name not in OPTIONS), "" if words and len(words) % 2 == 0 else text)
+    numbers = (value for name, value in pairs if OPTIONS.get(name) == "--set" and not IS_NUMBER.fullmatch(value))
+    wrong = wrong or next((f"--set {value}" for value in numbers), "")
     if wrong:
         raise PlanError(NotAnOption(span, wrong))
     return [(OPTIONS[name], value) for name, value in pairs]

@@ -49,7 +49,8 @@ class Helper:
                 await _send(process, {"model": model, "graph": str(path)})
                 answer = await _answer(process.stdout)
                 if answer is None:
-                    raise NotOpened([], (await said).strip().rpartition("\n")[2])
+                    said_last = (await said).strip().rpartition("\n")[2]
+                    raise NotOpened([], said_last or "the process that captured it ended without a word")
                 if "graph" not in answer:
                     raise NotOpened(answer["diagnostics"])
                 graph = await asyncio.to_thread(lambda: read_graph(path)[0])

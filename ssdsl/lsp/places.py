@@ -1,5 +1,6 @@
 """Places of a text as the protocol counts them: lines from 0, and columns in UTF-16 units."""
 
+import re
 from typing import Any
 
 from lsprotocol import types
@@ -37,8 +38,12 @@ def whole(source: Source) -> types.Range:
 
 
 def range_of_json(source: Source, place: dict[str, Any]) -> types.Range:
-    """The range of a place as `text/render.py` writes it; the first line for one that is in no text, or in another."""
+    """The range of a place as `text/render.py` writes it. What is in no text, or in another, is at the option of the
+    header that it is about, or else at the first line."""
     if place["line"] is None or place["file"] != source.name:
+        file = place.get("file")
+        if isinstance(file, str) and (found := re.search(rf"(?m)^#.*?({re.escape(file)}[= ]\S+)", source.text)):
+            return range_of(Span(source, found.start(1), found.end(1)))
         return types.Range(types.Position(0, 0), types.Position(0, _units(source.line(1))))
     ends = ((place["line"], place["column"]), (place["end"]["line"], place["end"]["column"]))
     start, end = (types.Position(n - 1, _units(source.line(n)[: column - 1])) for n, column in ends)

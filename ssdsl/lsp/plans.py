@@ -65,11 +65,8 @@ class OpenPlan:
 
     @property
     def params(self) -> dict[str, int]:
-        """The params that the header sets; without those that are no numbers, which a command refuses."""
-        try:
-            return self.header.numbers
-        except ValueError:
-            return {}
+        """The params that the header sets."""
+        return self.header.numbers
 
     @property
     def names(self) -> tuple[Occurrence, ...]:

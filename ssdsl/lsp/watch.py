@@ -85,7 +85,7 @@ class PlanServer(LanguageServer):
             helper = await asyncio.shield(self.helpers[key])
         except NotOpened as error:
             del self.helpers[key]
-            why = f"{spec} could not be captured: {error}" if str(error) else ""
+            why = f"{spec} could not be captured: {error}"
             self.tell(uri, [*plan.syntax, *(error.diagnostics or [_hint(why, "error")])])
             return None
         if key not in self.models:
