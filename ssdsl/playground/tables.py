@@ -1,0 +1,58 @@
+"""The tables of a simulated step as the page writes them: texts, and shares for bars."""
+
+from typing import Any
+
+from ssdsl.show.charts.gantt import alike
+from ssdsl.show.pattern import ranks
+from ssdsl.show.tables.report import summary_view
+from ssdsl.show.view import ColumnKind, View, size, spelled
+from ssdsl.simulate.memory.memory import PARTS
+from ssdsl.simulate.report import DeviceReport, Report
+
+WORDS = (ColumnKind.TEXT, ColumnKind.PATH)
+
+
+def table(view: View) -> dict[str, Any]:
+    """A view: its columns, each with whether it has numbers, and its rows as texts."""
+    return {
+        "title": view.title,
+        "columns": [{"name": column.name, "isNumber": column.kind not in WORDS} for column in view.columns],
+        "rows": spelled(view),
+        "notes": list(view.notes),
+    }
+
+
+def figures(report: Report) -> list[tuple[str, str]]:
+    """The figures of a step, each with its name; those that are not known are left out."""
+    view = summary_view(report)
+    (row,) = spelled(view)
+    return [(column.name, text) for column, text in zip(view.columns, row, strict=True) if text]
+
+
+def memory(report: Report) -> list[dict[str, Any]]:
+    """The memory of a device of each role at its peak; roles that are alike are one row."""
+    groups = alike([d.name for d in report.devices], [_figures(d) for d in report.devices])
+    return [_memory(name, [report.devices[n] for n in numbers]) for name, numbers in groups]
+
+
+def _figures(device: DeviceReport) -> tuple[Any, ...]:
+    return device.device, device.capacity_bytes, device.peak_parts
+
+
+def _memory(name: str, devices: list[DeviceReport]) -> dict[str, Any]:
+    device = devices[0]
+    peak, capacity = device.peak_bytes, device.capacity_bytes
+    whole = max(capacity or 0, peak) or 1
+    return {
+        "role": name,
+        "ranks": ranks(tuple(rank for d in devices for rank in d.ranks)),
+        "device": device.device,
+        "peak": size(peak),
+        "full": None if capacity is None else f"{peak / capacity:.0%}",
+        "isOver": device.over_bytes > 0,
+        "limit": None if capacity is None else capacity / whole,
+        "parts": [
+            {"name": part, "part": PARTS.index(part), "size": size(bytes_), "share": bytes_ / whole}
+            for part, bytes_ in device.peak_parts
+        ],
+    }
