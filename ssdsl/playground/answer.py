@@ -12,6 +12,7 @@ and leaves the rest out when the text has changed meanwhile:
 A stage with an error is the last one. Model and cluster of the request are those of a plan whose header names none.
 """
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,13 +33,13 @@ from ssdsl.model.graph_file import BadGraphFile, read_graph
 from ssdsl.plan.declarations import params
 from ssdsl.plan.interpret import Reading, read_plan
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.playground.tables import figures, memory, table
+from ssdsl.playground.tables import figures, largest_first, memory, table
 from ssdsl.record import Record
 from ssdsl.show.advice.capacity import capacity
 from ssdsl.show.advice.exposed import exposed_on
 from ssdsl.show.charts.timeline_html import timeline_data
 from ssdsl.show.tables.communication import communication_view
-from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.render import as_json
 from ssdsl.text.source import Source, Span
 from ssdsl.workspace import Workspace
@@ -73,7 +74,7 @@ class Playground:
             return {
                 "stage": "graph",
                 "model": model,
-                "diagnostics": [as_json(GraphUnreadable(None, model, str(error)))],
+                "diagnostics": [shown(GraphUnreadable(None, model, str(error)))],
             }
         self.graphs[model] = graph
         self.workspaces = {key: kept for key, kept in self.workspaces.items() if key[0] != model}
@@ -88,7 +89,7 @@ class Playground:
                 stage = answer["stage"]
                 yield answer
         except PlanError as error:
-            yield {"stage": "mistakes", "after": stage, "diagnostics": [*map(as_json, error.diagnostics)]}
+            yield {"stage": "mistakes", "after": stage, "diagnostics": [*map(shown, error.diagnostics)]}
         except Exception as error:
             yield {"stage": "bug", "after": stage, "bug": f"{type(error).__name__}: {error}", "diagnostics": []}
 
@@ -113,13 +114,13 @@ class Playground:
             "figures": figures(report),
             "memory": memory(report),
             "timeline": timeline_data(report.timeline),
-            "diagnostics": [*map(as_json, full)],
+            "diagnostics": [*map(shown, full)],
         }
         with paused_collector():
             view = communication_view(program, exposed=exposed_on(program, cluster, report))
-        yield {"stage": "traffic", "communication": table(view), "diagnostics": []}
+        yield {"stage": "traffic", "communication": table(largest_first(view)), "diagnostics": []}
         compiled = workspace.proved(candidate)
-        yield {"stage": "proof", "proof": str(compiled.proof), "diagnostics": [*map(as_json, compiled.warnings)]}
+        yield {"stage": "proof", "proof": str(compiled.proof), "diagnostics": [*map(shown, compiled.warnings)]}
 
     def _workspace(self, model: str, cluster: Cluster) -> Workspace:
         """The workspace of a model on a cluster; those of the last few are kept."""
@@ -167,3 +168,9 @@ def read(script: Script, model: ModelIndex, overrides: Mapping[str, int]) -> Rea
     The page's one question to `ssdsl.plan`: what finds more mistakes at once takes its place.
     """
     return read_plan(script, model, overrides)
+
+
+def shown(diagnostic: Diagnostic) -> Answer:
+    """A diagnostic as commands print it with `--json`, and the text of `ssdsl explain`."""
+    paragraphs = (inspect.getdoc(type(diagnostic)) or "").split("\n\n")
+    return as_json(diagnostic) | {"explanation": "\n\n".join(" ".join(p.split("\n")) for p in paragraphs)}

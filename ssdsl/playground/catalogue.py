@@ -1,5 +1,6 @@
 """What the page knows before it asks: models, clusters and plans to choose from, and the words of the language."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from ssdsl import __version__
@@ -44,16 +45,17 @@ EXAMPLES = (
 )
 
 
-def catalogue(commit: str) -> dict[str, Any]:
-    """What the page shows in its menus. `version` names this ssdsl in links."""
+def catalogue(commit: str, models: Sequence[str] = MODELS) -> dict[str, Any]:
+    """What the page shows in its menus, with these models. `version` names this ssdsl in links."""
+    examples = [example for example in EXAMPLES if example.options.split()[1] in models]
     return {
         "version": f"{__version__}+{commit}" if commit else __version__,
         "keywords": keywords(),
-        "model": MODEL,
+        "model": MODEL if MODEL in models else models[0],
         "cluster": CLUSTER,
-        "models": [_model(name) for name in MODELS],
+        "models": [_model(name) for name in models],
         "clusters": [_cluster(name) for name in sorted({*known_clusters(), *CLUSTERS})],
-        "examples": [_example(example) for example in EXAMPLES],
+        "examples": [_example(example) for example in examples],
     }
 
 

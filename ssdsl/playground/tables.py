@@ -2,24 +2,36 @@
 
 from typing import Any
 
+from ssdsl.record import replace
 from ssdsl.show.charts.gantt import alike
 from ssdsl.show.pattern import ranks
 from ssdsl.show.tables.report import summary_view
-from ssdsl.show.view import ColumnKind, View, size, spelled
+from ssdsl.show.view import ColumnKind, Value, View, size, spelled
 from ssdsl.simulate.memory.memory import PARTS
 from ssdsl.simulate.report import DeviceReport, Report
 
-WORDS = (ColumnKind.TEXT, ColumnKind.PATH)
+KINDS = {ColumnKind.TEXT: "text", ColumnKind.PATH: "path"}  # others are numbers
 
 
 def table(view: View) -> dict[str, Any]:
-    """A view: its columns, each with whether it has numbers, and its rows as texts."""
+    """A view: its columns with their kinds, and its rows as texts."""
     return {
         "title": view.title,
-        "columns": [{"name": column.name, "isNumber": column.kind not in WORDS} for column in view.columns],
+        "columns": [{"name": column.name, "kind": KINDS.get(column.kind, "number")} for column in view.columns],
         "rows": spelled(view),
         "notes": list(view.notes),
     }
+
+
+def largest_first(view: View) -> View:
+    """The communication of a step, with what devices wait for longest in front, and then what is largest."""
+    keys = [column.json_key for column in view.columns]
+    exposed, bytes_ = keys.index("exposed_s"), keys.index("bytes")
+    return replace(view, rows=tuple(sorted(view.rows, key=lambda row: (-_number(row[exposed]), -_number(row[bytes_])))))
+
+
+def _number(value: Value) -> float:
+    return float(value or 0)
 
 
 def figures(report: Report) -> list[tuple[str, str]]:
