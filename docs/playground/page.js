@@ -24,13 +24,16 @@ let notices = []; // of the page
 let remark = null; // of the link that was opened
 let proof = "";
 let timer = 0;
+let opening = null; // the name of a graph that the user has just given
 let drawn = null; // the text of the plan that the timeline shows
-let stageTimes = {};
+let isNew = false; // whether no stage of the last answer has come
+let stepTime = 0; // milliseconds
 
 // ---- the plan ----------------------------------------------------------------------------------------------------
 
 function typed() {
   compiler.cancel();
+  document.body.classList.add("busy");
   clearTimeout(timer);
   timer = setTimeout(ask, PAUSE);
 }
@@ -40,7 +43,7 @@ function ask() {
   writeMenus();
   status(compiler.isReady ? "compiling" : "starting Python");
   document.body.classList.add("busy");
-  stageTimes = {};
+  isNew = true;
   const link = saveLink();
   compiler.ask({ text: editor.text, name, ...fallback });
   return link;
@@ -132,39 +135,38 @@ function writeParams(params) {
 // ---- answers -----------------------------------------------------------------------------------------------------
 
 function answered(answer, ms) {
-  stageTimes[answer.stage] = ms;
   if (answer.stage === "graph") return graphGiven(answer);
-  if (answer.stage === "read") {
-    [found, notices, proof] = [[], [], ""];
-    if (answer.params) writeParams(answer.params);
-    if (answer.wants) return wants(answer.wants);
-  }
+  if (isNew) [found, notices, proof, isNew] = [[], [], "", false];
   found.push(...answer.diagnostics);
-  if (answer.stage === "mistakes" || answer.stage === "bug") {
-    if (answer.after === "read") [notices, proof] = [[], ""];
-    if (answer.after === "read") found = answer.diagnostics;
-    if (answer.bug) notices = [bug(answer.bug)];
-    finish("");
-  } else if (answer.stage === "step") {
-    writeFigures(at("figures"), answer.figures);
-    writeMemory(at("memory"), answer.memory);
-    frame.show(answer.timeline);
-    drawn = editor.text;
-    document.body.classList.remove("old");
-    status("proving");
-  } else if (answer.stage === "traffic") {
-    writeTable(at("communication"), answer.communication);
-  } else if (answer.stage === "proof") {
-    proof = answer.proof;
-    finish(`simulated in ${seconds(stageTimes.step)}`);
+  switch (answer.stage) {
+    case "read":
+      if (answer.params) writeParams(answer.params);
+      return answer.wants ? wants(answer.wants) : undefined;
+    case "step":
+      stepTime = ms;
+      writeFigures(at("figures"), answer.figures);
+      writeMemory(at("memory"), answer.memory);
+      frame.show(answer.timeline);
+      drawn = editor.text;
+      document.body.classList.remove("old");
+      status("proving");
+      return writeMessages();
+    case "traffic":
+      return writeTable(at("communication"), answer.communication);
+    case "proof":
+      proof = answer.proof;
+      return finish(`simulated in ${seconds(stepTime)}`);
+    case "bug":
+      notices = [bug(answer.bug)];
   }
-  writeMessages();
+  finish("");
 }
 
 function finish(said) {
   document.body.classList.remove("busy");
   document.body.classList.toggle("old", !proof);
   status(said);
+  writeMessages();
 }
 
 // Marks the lines that have events, and those of the event under the pointer, while the timeline is of this text.
@@ -180,7 +182,6 @@ function wants(model) {
       : `This page has no graph of \`${model}\`. Write it where torch is, \`ssdsl capture ${model} -o ${model.replaceAll(/\W+/g, "-")}.graph\`, and open it here.`,
   ];
   finish("");
-  writeMessages();
 }
 
 const bug = (error) => `ssdsl fails on this plan, and should not. Please report it with the link of this page: ${error}`;
@@ -188,14 +189,17 @@ const bug = (error) => `ssdsl fails on this plan, and should not. Please report 
 function failed(error) {
   notices = [bug(error)];
   finish("");
-  writeMessages();
 }
 
-function graphGiven(answer) {
-  if (!answer.diagnostics.length) return;
-  compiler.graphs.delete(answer.model);
-  found = answer.diagnostics;
-  writeMessages();
+// What Python says of a graph: the plan is for the one that was opened last, if it can be read.
+function graphGiven({ model, diagnostics }) {
+  if (diagnostics.length) {
+    compiler.graphs.delete(model);
+    notices = diagnostics.map((one) => `\`${model}\` cannot be opened. ${one.message} (${one.code}). ${one.help.join(" ")}`);
+    return finish("");
+  }
+  if (model === opening) setOption("--model", model);
+  opening = null;
 }
 
 const seconds = (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`);
@@ -235,11 +239,12 @@ function message(one) {
 async function openGraph(file) {
   if (!file?.name.endsWith(OWN)) {
     notices = [`\`${file?.name ?? "this"}\` is no graph: \`ssdsl capture MODEL -o FILE.graph\` writes one.`];
-    return writeMessages();
+    return finish("");
   }
   const graph = file.name.replaceAll(/[^\w.-]+/g, "_");
-  compiler.addGraph(graph, await file.arrayBuffer());
-  return setOption("--model", graph);
+  opening = graph;
+  document.body.classList.add("busy");
+  return compiler.addGraph(graph, await file.arrayBuffer());
 }
 
 async function copyLink() {
