@@ -9,8 +9,7 @@ export class Compiler {
     Object.assign(this, { answered, failed, ready });
     this.number = 0; // of the last plan
     this.graphs = new Map(); // that the user gave
-    this.request = null;
-    this.begun = 0; // when the answer that is not complete was asked for
+    this.begun = 0; // when the worker began with the plan that it is at, or 0
     this.#start();
   }
 
@@ -22,9 +21,7 @@ export class Compiler {
 
   ask(request) {
     this.number++;
-    this.request = request;
-    if (!this.worker || (this.begun && this.isReady && performance.now() - this.begun > TOO_LONG)) this.#start();
-    this.begun ||= performance.now();
+    if (!this.worker || (this.begun && performance.now() - this.begun > TOO_LONG)) this.#start();
     this.worker.postMessage({ kind: "plan", number: this.number, request });
   }
 
@@ -47,9 +44,9 @@ export class Compiler {
   #said(data) {
     if (data.kind === "ready") {
       this.isReady = true;
-      this.begun &&= performance.now();
-      this.ready(data.ms);
-    } else if (data.kind === "idle") this.begun = 0;
+      this.ready();
+    } else if (data.kind === "begun") this.begun = performance.now();
+    else if (data.kind === "idle") this.begun = 0;
     else if (data.kind === "failed") this.#fail(data.error);
     else if (data.kind === "graph") this.answered(data.answer, 0);
     else if (data.number === this.number) this.answered(data.answer, data.ms);

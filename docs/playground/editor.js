@@ -35,13 +35,16 @@ export class Editor {
   set text(text) {
     const old = this.area.value;
     if (text === old) return;
+    if (!old) {
+      this.area.value = text; // nothing to go back to
+      return this.#edited();
+    }
     let start = 0;
     while (start < old.length && old[start] === text[start]) start++;
     let end = 0;
     while (end < Math.min(old.length, text.length) - start && old.at(-1 - end) === text.at(-1 - end)) end++;
     const focused = document.activeElement;
     const { selectionStart, selectionEnd } = this.area;
-    this.isQuiet = true;
     this.area.focus({ preventScroll: true });
     this.area.setSelectionRange(start, old.length - end);
     const middle = text.slice(start, text.length - end);
@@ -49,7 +52,6 @@ export class Editor {
     if (this.area.value !== text) this.area.value = text;
     const moved = (at) => (at <= start ? at : Math.max(start, at + text.length - old.length));
     this.area.setSelectionRange(moved(selectionStart), moved(selectionEnd));
-    this.isQuiet = false;
     if (focused !== this.area) focused?.focus?.({ preventScroll: true });
     this.#edited();
   }

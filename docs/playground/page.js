@@ -12,20 +12,20 @@ const PAUSE = 200; // milliseconds after the last key
 const OWN = ".graph"; // the end of the name of a graph of the user's
 
 const at = (id) => document.getElementById(id);
+const compiler = new Compiler(answered, failed, () => status("compiling")); // it takes longest to start
 const catalogue = await (await fetch("catalogue.json")).json();
 const frame = new TimelineFrame(at("timeline"), light);
 const editor = new Editor(at("editor"), catalogue.keywords, typed, (line) => frame.point(line));
-const compiler = new Compiler(answered, failed, () => status("compiling"));
 
 const fallback = { model: catalogue.model, cluster: catalogue.cluster }; // of a plan whose header names none
 let name = "plan.ssp";
-let found = []; // diagnostics of the stages so far
+let diagnostics = []; // of the stages so far
 let notices = []; // of the page
 let remark = null; // of the link that was opened
 let proof = "";
 let timer = 0;
 let opening = null; // the name of a graph that the user has just given
-let drawn = null; // the text of the plan that the timeline shows
+let drawnText = null; // the text of the plan that the timeline shows
 let isNew = false; // whether no stage of the last answer has come
 let stepTime = 0; // milliseconds
 
@@ -136,8 +136,8 @@ function writeParams(params) {
 
 function answered(answer, ms) {
   if (answer.stage === "graph") return graphGiven(answer);
-  if (isNew) [found, notices, proof, isNew] = [[], [], "", false];
-  found.push(...answer.diagnostics);
+  if (isNew) [diagnostics, notices, proof, isNew] = [[], [], "", false];
+  diagnostics.push(...answer.diagnostics);
   switch (answer.stage) {
     case "read":
       if (answer.params) writeParams(answer.params);
@@ -147,7 +147,7 @@ function answered(answer, ms) {
       writeFigures(at("figures"), answer.figures);
       writeMemory(at("memory"), answer.memory);
       frame.show(answer.timeline);
-      drawn = editor.text;
+      drawnText = editor.text;
       document.body.classList.remove("old");
       status("proving");
       return writeMessages();
@@ -171,7 +171,7 @@ function finish(said) {
 
 // Marks the lines that have events, and those of the event under the pointer, while the timeline is of this text.
 function light(lines) {
-  if (editor.text === drawn) editor.light(frame.lines, lines);
+  if (editor.text === drawnText) editor.light(frame.lines, lines);
 }
 
 // The graph of a model that the page does not have.
@@ -211,11 +211,11 @@ function status(text) {
 // ---- messages ----------------------------------------------------------------------------------------------------
 
 function writeMessages() {
-  const own = found.filter((one) => one.file === name && one.line !== null);
+  const own = diagnostics.filter((one) => one.file === name && one.line !== null);
   editor.mark(own.map((one) => ({ ...one, end: one.end ?? { line: one.line, column: one.column + 1 } })));
   const told = [...(remark ? [remark] : []), ...notices].map((text) => element("article", "notice", ...spelled(text)));
-  const proved = proof && !found.some((one) => one.severity === "error") ? [element("p", "proof", proof)] : [];
-  at("messages").replaceChildren(...told, ...found.map(message), ...proved);
+  const proved = proof && !diagnostics.some((one) => one.severity === "error") ? [element("p", "proof", proof)] : [];
+  at("messages").replaceChildren(...told, ...diagnostics.map(message), ...proved);
 }
 
 function message(one) {

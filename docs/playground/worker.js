@@ -2,7 +2,8 @@
 // and leaves the rest of an answer out when another plan has come.
 //
 // in:  {kind: "plan", number, request}, {kind: "stop"}, {kind: "graph", name, bytes}
-// out: {kind: "ready", ms}, {kind: "answer", number, ms, answer}, {kind: "idle"}, {kind: "graph", answer}, {kind: "failed", error}
+// out: {kind: "ready"}, {kind: "begun"} with a plan, {kind: "answer", number, ms, answer}, {kind: "idle"},
+//      {kind: "graph", answer}, {kind: "failed", error}
 
 import { loadPyodide } from "./pyodide/pyodide.mjs";
 
@@ -46,7 +47,7 @@ onmessage = ({ data }) => {
 };
 
 const started = start().then(
-  (ms) => postMessage({ kind: "ready", ms }),
+  () => postMessage({ kind: "ready" }),
   (error) => postMessage({ kind: "failed", error: String(error) }),
 );
 void started.then(next);
@@ -58,7 +59,6 @@ async function start() {
   });
   pyodide.runPython(GLUE);
   python = pyodide;
-  return performance.now();
 }
 
 // ---- answers -----------------------------------------------------------------------------------------------------
@@ -69,6 +69,7 @@ async function next() {
     const asked = waiting;
     waiting = null;
     isStopped = false;
+    postMessage({ kind: "begun" });
     try {
       await answer(asked);
     } catch (error) {

@@ -4,17 +4,19 @@ The answer to one text comes in stages, the quickest first, so that a page shows
 and leaves the rest out when the text has changed meanwhile:
 
     request  {"text": ..., "name": "plan.ssp", "model": "gpt:13b", "cluster": "a100x64"}
-    read     {"stage": "read", "model": ..., "cluster": ..., "params": [...], "diagnostics": [...]}
+    read     {"stage": "read", "model": ..., "cluster": ..., "params": [...], "diagnostics": []}
     step     {"stage": "step", "figures": ..., "memory": [...], "timeline": ..., "diagnostics": [...]}
-    traffic  {"stage": "traffic", "communication": ...}
+    traffic  {"stage": "traffic", "communication": ..., "diagnostics": []}
     proof    {"stage": "proof", "proof": "proved in ...", "diagnostics": [...]}
 
-A stage with an error is the last one. Model and cluster of the request are those of a plan whose header names none.
+Instead of any stage the last one may come: "mistakes" with their diagnostics, or "bug" with an exception of ours. After
+"read" that is all if its "wants" names a model whose graph nobody has added. Model and cluster of the request are those
+of a plan whose header names none.
 """
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,12 @@ from typing import Any
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.collector import paused_collector
+from ssdsl.lang.errors.files import FileTooLarge
 from ssdsl.lang.errors.header import NotAnOption
 from ssdsl.lang.header import Header, header_of
 from ssdsl.lang.nodes import Script
 from ssdsl.lang.parse import parse
+from ssdsl.lang.read import LARGEST_BYTES
 from ssdsl.lang.recover import syntax_mistakes
 from ssdsl.model.graph import Graph
 from ssdsl.model.graph_errors import GraphUnreadable
@@ -33,11 +37,13 @@ from ssdsl.model.graph_file import BadGraphFile, read_graph
 from ssdsl.plan.declarations import params
 from ssdsl.plan.interpret import Reading, read_plan
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.playground.tables import figures, largest_first, memory, table
+from ssdsl.playground.tables import communication, figures, memory
 from ssdsl.record import Record
+from ssdsl.show.advice.across_nodes import across_nodes
 from ssdsl.show.advice.capacity import capacity
 from ssdsl.show.advice.exposed import exposed_on
 from ssdsl.show.charts.timeline_html import timeline_data
+from ssdsl.show.tables.check import repeated_warnings
 from ssdsl.show.tables.communication import communication_view
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.render import as_json
@@ -46,11 +52,10 @@ from ssdsl.workspace import Workspace
 
 Answer = dict[str, Any]
 IS_NUMBER = re.compile(r"\s*\w+\s*=\s*-?\d+\s*")
-LONGEST = 1 << 18  # characters of a plan
 MOST_WORKSPACES = 4
 
 
-class PlanRequest(Record):
+class PageRequest(Record):
     """A plan with the model and the cluster that it is for, as its header says or else the request."""
 
     source: Source
@@ -67,60 +72,45 @@ class Playground:
     workspaces: dict[tuple[str, str], Workspace] = field(default_factory=dict)
 
     def add_graph(self, model: str, path: Path) -> Answer:
-        """Reads the graph of a model from a file. The answer has what `is_read`, or why it is not."""
+        """Reads the graph of a model from a file. The answer has a diagnostic if that cannot be."""
         try:
             graph, header = read_graph(path)
         except (BadGraphFile, OSError) as error:
-            return {
-                "stage": "graph",
-                "model": model,
-                "diagnostics": [shown(GraphUnreadable(None, model, str(error)))],
-            }
+            return _stage("graph", [GraphUnreadable(None, model, str(error))], model=model)
         self.graphs[model] = graph
         self.workspaces = {key: kept for key, kept in self.workspaces.items() if key[0] != model}
-        origin, count = header.get("model", graph.name), len(graph.operators)
-        return {"stage": "graph", "model": model, "origin": origin, "operators": count, "diagnostics": []}
+        return _stage("graph", model=model, origin=header.get("model", graph.name), operators=len(graph.operators))
 
     def answers(self, request: Mapping[str, Any]) -> Iterator[Answer]:
         """The stages of an answer. Whatever a plan does to the compiler is an answer too, and raises nothing."""
-        stage = "read"
         try:
-            for answer in self._stages(request):
-                stage = answer["stage"]
-                yield answer
+            yield from self._stages(request)
         except PlanError as error:
-            yield {"stage": "mistakes", "after": stage, "diagnostics": [*map(shown, error.diagnostics)]}
+            yield _stage("mistakes", error.diagnostics)
         except Exception as error:
-            yield {"stage": "bug", "after": stage, "bug": f"{type(error).__name__}: {error}", "diagnostics": []}
+            yield _stage("bug", bug=f"{type(error).__name__}: {error}")
 
     def _stages(self, request: Mapping[str, Any]) -> Iterator[Answer]:
-        asked = asked_of(request)
-        about: Answer = {"stage": "read", "model": asked.model, "cluster": asked.cluster}
-        if asked.model not in self.graphs:
-            yield about | {"wants": asked.model, "diagnostics": []}
+        plan = page_request(request)
+        script = script_of(plan.source)
+        wants: Answer = {} if plan.model in self.graphs else {"wants": plan.model}
+        yield _stage(
+            "read", model=plan.model, cluster=plan.cluster, params=params_json(script, plan.overrides), **wants
+        )
+        if wants:
             return
-        script = parsed(asked.source)
-        overrides = asked.overrides
-        about["params"] = [{"name": p.name, "value": p.default, "help": p.help} for p in params(script, overrides)]
-        yield about | {"diagnostics": []}
-        cluster = load_cluster(asked.cluster)
-        workspace = self._workspace(asked.model, cluster)
-        candidate = workspace.formed(read(script, workspace.model, overrides))
-        report = workspace.simulate(candidate, cluster)
-        program = candidate.lowered.program
-        full = capacity(program, asked.source, report)
-        yield {
-            "stage": "step",
-            "figures": figures(report),
-            "memory": memory(report),
-            "timeline": timeline_data(report.timeline),
-            "diagnostics": [*map(shown, full)],
-        }
+        cluster = load_cluster(plan.cluster)
+        workspace = self._workspace(plan.model, cluster)
+        candidate = workspace.formed(read(script, workspace.model, plan.overrides))
+        report, program = workspace.simulate(candidate, cluster), candidate.lowered.program
+        step = {"figures": figures(report), "memory": memory(report), "timeline": timeline_data(report.timeline)}
+        yield _stage("step", capacity(program, plan.source, report), **step)
         with paused_collector():
-            view = communication_view(program, exposed=exposed_on(program, cluster, report))
-        yield {"stage": "traffic", "communication": table(largest_first(view)), "diagnostics": []}
+            traffic = communication_view(program, exposed=exposed_on(program, cluster, report))
+        yield _stage("traffic", communication=communication(traffic))
         compiled = workspace.proved(candidate)
-        yield {"stage": "proof", "proof": str(compiled.proof), "diagnostics": [*map(shown, compiled.warnings)]}
+        warnings = (*compiled.warnings, *repeated_warnings(program), *across_nodes(program, cluster))
+        yield _stage("proof", warnings, proof=str(compiled.proof))
 
     def _workspace(self, model: str, cluster: Cluster) -> Workspace:
         """The workspace of a model on a cluster; those of the last few are kept."""
@@ -132,15 +122,21 @@ class Playground:
         return found
 
 
-def asked_of(request: Mapping[str, Any]) -> PlanRequest:
+def _stage(name: str, diagnostics: Iterable[Diagnostic] = (), **more: Any) -> Answer:
+    return {"stage": name, **more, "diagnostics": [*map(diagnostic_json, diagnostics)]}
+
+
+def page_request(request: Mapping[str, Any]) -> PageRequest:
     """The plan of a request. Raises PlanError with all mistakes of syntax, if its header is among them."""
-    source = Source(str(request.get("name") or "plan.ssp"), str(request["text"])[:LONGEST])
+    source = Source(str(request.get("name") or "plan.ssp"), str(request["text"]))
+    if len(source.text) > LARGEST_BYTES:
+        raise PlanError(FileTooLarge(None, source.name, LARGEST_BYTES // 1024))
     try:
         header = header_of(source)
     except PlanError as error:
         raise PlanError(*(syntax_mistakes(source) or error.diagnostics)) from None
     model, cluster = header.given("--model"), header.given("--cluster")
-    return PlanRequest(
+    return PageRequest(
         source, numbers_of(header, source), model or str(request["model"]), cluster or str(request["cluster"])
     )
 
@@ -155,11 +151,16 @@ def numbers_of(header: Header, source: Source) -> Mapping[str, int]:
         raise PlanError(NotAnOption(Span(source, start, start + len(wrong)), f"--set {wrong}")) from None
 
 
-def parsed(source: Source) -> Script:
+def script_of(source: Source) -> Script:
     """The script of a plan. Raises PlanError with all mistakes of its syntax."""
     if mistakes := syntax_mistakes(source):
         raise PlanError(*mistakes)
     return parse(source)
+
+
+def params_json(script: Script, overrides: Mapping[str, int]) -> list[Answer]:
+    """The params of a plan, with their values under the overrides. Raises PlanError for a default that is no number."""
+    return [{"name": p.name, "value": p.default, "help": p.help} for p in params(script, overrides)]
 
 
 def read(script: Script, model: ModelIndex, overrides: Mapping[str, int]) -> Reading:
@@ -170,7 +171,7 @@ def read(script: Script, model: ModelIndex, overrides: Mapping[str, int]) -> Rea
     return read_plan(script, model, overrides)
 
 
-def shown(diagnostic: Diagnostic) -> Answer:
+def diagnostic_json(diagnostic: Diagnostic) -> Answer:
     """A diagnostic as commands print it with `--json`, and the text of `ssdsl explain`."""
     paragraphs = (inspect.getdoc(type(diagnostic)) or "").split("\n\n")
     return as_json(diagnostic) | {"explanation": "\n\n".join(" ".join(p.split("\n")) for p in paragraphs)}

@@ -16,7 +16,7 @@ CLUSTERS = "a100x8 a100x64 a100x256 h100x8 h100x64".split()  # parts of those th
 MODEL, CLUSTER = "gpt:350m", "a100x64"  # for a plan that names none
 
 
-class Example(Record):
+class PlanExample(Record):
     """A plan that comes with ssdsl, and the options of a header with which it is shown."""
 
     plan: str
@@ -24,24 +24,24 @@ class Example(Record):
 
 
 EXAMPLES = (
-    Example("megatron", "--model gpt:350m --cluster a100x8 --set S=4 --set T=2 --set M=32"),
-    Example("megatron", "--model gpt:13b --cluster a100x64 --set S=8 --set T=8 --set M=64 --set R=1"),
-    Example("data_parallel", "--model gpt:350m --cluster a100x64 --set D=64"),
-    Example("zero", "--model llama:7b --cluster h100x64 --set D=64 --set M=16 --set R=1"),
-    Example("tensor_parallel", "--model gpt:tiny --cluster a100x8 --set T=4"),
-    Example("sequence_parallel", "--model bert:huge-32 --cluster a100x8 --set T=8"),
-    Example("half_batch", "--model gpt:tiny --cluster a100x8 --set T=4"),
-    Example("context_parallel", "--model gpt:tiny --cluster a100x8 --set C=4"),
-    Example("pipeline", "--model bert:huge-32 --cluster a100x8 --set S=8 --set M=32"),
-    Example("interleaved", "--model gpt:350m --cluster a100x8 --set S=4 --set V=3 --set M=32"),
-    Example("zero_bubble", "--model gpt:350m --cluster a100x8 --set S=8 --set M=64 --set H=2"),
-    Example("v_shaped", "--model gpt:350m --cluster a100x8 --set S=4 --set M=32"),
-    Example("breadth_first", "--model gpt:350m --cluster a100x64 --set S=4 --set V=2 --set M=8 --set D=16"),
-    Example("terapipe", "--model gpt:350m --cluster a100x8 --set S=8 --set M=32 --set T=2"),
-    Example("experts", "--model mixtral:8x7b --cluster h100x1024 --set E=8 --set T=2 --set D=64"),
-    Example("co_shard", "--model swin:1.8b --cluster a100x256 --set D=256 --set C=4"),
-    Example("papers/galvatron_bert", "--model bert:huge-32 --cluster a100x8 --set P=8 --set Z=8 --set X=8"),
-    Example("papers/t5_interlaced", "--model t5:3.9b --cluster a100x64 --set D=8 --set S=8 --set M=32 --set R=1"),
+    PlanExample("megatron", "--model gpt:350m --cluster a100x8 --set S=4 --set T=2 --set M=32"),
+    PlanExample("megatron", "--model gpt:13b --cluster a100x64 --set S=8 --set T=8 --set M=64 --set R=1"),
+    PlanExample("data_parallel", "--model gpt:350m --cluster a100x64 --set D=64"),
+    PlanExample("zero", "--model llama:7b --cluster h100x64 --set D=64 --set M=16 --set R=1"),
+    PlanExample("tensor_parallel", "--model gpt:tiny --cluster a100x8 --set T=4"),
+    PlanExample("sequence_parallel", "--model bert:huge-32 --cluster a100x8 --set T=8"),
+    PlanExample("half_batch", "--model gpt:tiny --cluster a100x8 --set T=4"),
+    PlanExample("context_parallel", "--model gpt:tiny --cluster a100x8 --set C=4"),
+    PlanExample("pipeline", "--model bert:huge-32 --cluster a100x8 --set S=8 --set M=32"),
+    PlanExample("interleaved", "--model gpt:350m --cluster a100x8 --set S=4 --set V=3 --set M=32"),
+    PlanExample("zero_bubble", "--model gpt:350m --cluster a100x8 --set S=8 --set M=64 --set H=2"),
+    PlanExample("v_shaped", "--model gpt:350m --cluster a100x8 --set S=4 --set M=32"),
+    PlanExample("breadth_first", "--model gpt:350m --cluster a100x64 --set S=4 --set V=2 --set M=8 --set D=16"),
+    PlanExample("terapipe", "--model gpt:350m --cluster a100x8 --set S=8 --set M=32 --set T=2"),
+    PlanExample("experts", "--model mixtral:8x7b --cluster h100x1024 --set E=8 --set T=2 --set D=64"),
+    PlanExample("co_shard", "--model swin:1.8b --cluster a100x256 --set D=256 --set C=4"),
+    PlanExample("papers/galvatron_bert", "--model bert:huge-32 --cluster a100x8 --set P=8 --set Z=8 --set X=8"),
+    PlanExample("papers/t5_interlaced", "--model t5:3.9b --cluster a100x64 --set D=8 --set S=8 --set M=32 --set R=1"),
 )
 
 
@@ -59,7 +59,7 @@ def catalogue(commit: str, models: Sequence[str] = MODELS) -> dict[str, Any]:
     }
 
 
-def text_of_example(example: Example) -> str:
+def text_of_example(example: PlanExample) -> str:
     """The plan under a header with its options."""
     text = (assets_folder("examples") / f"{example.plan}.ssp").read_text("utf-8")
     return f"# ssdsl {VERSION}\n# for: {example.options}\n\n{text}"
@@ -96,6 +96,6 @@ def _cluster(name: str) -> dict[str, Any]:
     return {"name": name, "devices": cluster.size, "about": ", ".join(kinds)}
 
 
-def _example(example: Example) -> dict[str, str]:
+def _example(example: PlanExample) -> dict[str, str]:
     name = example.plan.rpartition("/")[2]
     return {"name": f"{name}.ssp", "options": example.options, "text": text_of_example(example)}

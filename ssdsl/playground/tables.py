@@ -23,11 +23,18 @@ def table(view: View) -> dict[str, Any]:
     }
 
 
-def largest_first(view: View) -> View:
-    """The communication of a step, with what devices wait for longest in front, and then what is largest."""
+def communication(view: View) -> dict[str, Any]:
+    """The communication of a step, with what devices wait for longest in front, and then what is largest; what it goes
+    over stands behind its kind, `all_reduce tp`."""
     keys = [column.json_key for column in view.columns]
     exposed, bytes_ = keys.index("exposed_s"), keys.index("bytes")
-    return replace(view, rows=tuple(sorted(view.rows, key=lambda row: (-_number(row[exposed]), -_number(row[bytes_])))))
+    rows = sorted(view.rows, key=lambda row: (-_number(row[exposed]), -_number(row[bytes_])))
+    found = table(replace(view, rows=tuple(rows)))
+    kind, over = keys.index("communication"), keys.index("over")
+    for row in found["rows"]:
+        row[kind] = f"{row[kind]} {row.pop(over)}".strip()
+    del found["columns"][over]
+    return found
 
 
 def _number(value: Value) -> float:

@@ -11,10 +11,11 @@ import pytest
 
 from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.header import header_of
+from ssdsl.lang.read import LARGEST_BYTES
 from ssdsl.model.graph_file import write_graph
 from ssdsl.playground import answer
-from ssdsl.playground.answer import LONGEST, MOST_WORKSPACES, Playground
-from ssdsl.playground.catalogue import EXAMPLES, MODELS, Example, catalogue, text_of_example, timeline_page
+from ssdsl.playground.answer import MOST_WORKSPACES, Playground
+from ssdsl.playground.catalogue import EXAMPLES, MODELS, PlanExample, catalogue, text_of_example, timeline_page
 from ssdsl.text.source import Source
 from tests.captured import graph_of
 
@@ -56,7 +57,9 @@ def test_a_plan_is_answered_stage_by_stage(playground: Playground) -> None:
     assert [row["ranks"] for row in step["memory"]] == ["0-1"]
     assert sum(part["share"] for part in step["memory"][0]["parts"]) <= 1
     assert step["timeline"]["text"] == PLAN and step["timeline"]["events"]["row"]
-    assert [row[0] for row in traffic["communication"]["rows"]].count("all_reduce") > 1
+    rows = traffic["communication"]["rows"]
+    assert [row[0] for row in rows].count("all_reduce tp") > 1
+    assert {len(row) for row in rows} == {len(traffic["communication"]["columns"])}
     assert proof["proof"].startswith("proved in ")
 
 
@@ -109,10 +112,15 @@ order stage[1].fwd[m = 0] -> stage[0].fwd[m = 0]
 
 
 @pytest.mark.parametrize(
-    "text", ["\0", "é" * 10, "(" * 1000, "\t\tx\n", "#" * (LONGEST + 1), "if 1:\n" * 200, "\ud800"]
+    "text", ["\0", "é" * 10, "(" * 1000, "\t\tx\n", "#" * (LARGEST_BYTES + 1), "if 1:\n" * 200, "\ud800"]
 )
 def test_no_text_is_too_odd(text: str, playground: Playground) -> None:
     assert {stage["stage"] for stage in asked(playground, text)} <= {"read", "mistakes"}
+
+
+def test_warnings_of_check_are_told(playground: Playground) -> None:
+    text = f"{HEADER}\nmesh gpus(dp = 2, tp = 2)\nsplit model by batch into dp\nassign model to gpus\n"
+    assert codes(asked(playground, text)) == ["E0267"]
 
 
 def test_a_model_without_a_graph_is_wanted(playground: Playground) -> None:
@@ -126,7 +134,7 @@ def test_a_failure_of_the_compiler_is_one_sentence(playground: Playground, monke
 
     monkeypatch.setattr(answer, "read", fails)
     *_, last = asked(playground, PLAN)
-    assert (last["stage"], last["after"], last["bug"]) == ("bug", "read", "RecursionError: too deep")
+    assert (last["stage"], last["bug"]) == ("bug", "RecursionError: too deep")
 
 
 def test_a_graph_of_ones_own(playground: Playground, tmp_path: Path) -> None:
@@ -184,7 +192,7 @@ def test_a_timelines_page_has_the_style_and_the_script_before_its_own() -> None:
     assert page.index('id="timeline">{}</script>') < page.index("given();") < page.index('"use strict"')
 
 
-def proves(example: Example) -> None:
+def proves(example: PlanExample) -> None:
     text = text_of_example(example)
     model = header_of(Source("", text)).given("--model")
     assert model is not None
@@ -193,11 +201,11 @@ def proves(example: Example) -> None:
 
 
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if example not in LARGE], ids=str)
-def test_examples_are_right(example: Example) -> None:
+def test_examples_are_right(example: PlanExample) -> None:
     proves(example)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", LARGE, ids=str)
-def test_examples_of_large_models_are_right_and_fit(example: Example) -> None:
+def test_examples_of_large_models_are_right_and_fit(example: PlanExample) -> None:
     proves(example)
