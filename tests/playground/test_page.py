@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
@@ -132,6 +133,24 @@ def test_a_mistake_is_told_where_it_is_and_goes_when_it_is_repaired(page: webdri
     _until(page, proved)
     assert _shown(page) == before and "old" not in _classes(page)
     assert not page.find_elements(By.CSS_SELECTOR, ".wave")
+
+
+def test_the_pointer_finds_words_lines_and_events(page: webdriver.Chrome) -> None:
+    line = page.find_elements(By.CSS_SELECTOR, "#editor .line.active")[0]
+    text = line.text
+    page.execute_script("document.activeElement.blur()")
+    ActionChains(page).move_to_element(line.find_element(By.TAG_NAME, "span")).click().perform()
+    caret = "const area = document.querySelector('textarea'); return area.value.slice(0, area.selectionStart)"
+    assert page.execute_script("return document.activeElement.tagName") == "TEXTAREA"
+    assert text.startswith(page.execute_script(caret).rpartition("\n")[2])
+    timeline = "return document.querySelector('iframe').contentWindow.ssdslTimeline"
+    ActionChains(page).move_to_element_with_offset(line, 20 - line.size["width"] // 2, 0).perform()
+    _until(page, lambda driver: driver.execute_script(f"{timeline}.markedEvents().length"))
+    ActionChains(page).move_to_element(page.find_element(By.ID, "figures")).perform()
+    assert page.execute_script(f"{timeline}.markedEvents().length") == 0
+    page.execute_script(f"{timeline}.hover(0)")
+    _until(page, lambda driver: driver.find_elements(By.CSS_SELECTOR, "#editor .line.lit"))
+    page.execute_script(f"{timeline}.hover(-1)")
 
 
 def test_the_menus_write_the_header(page: webdriver.Chrome) -> None:
