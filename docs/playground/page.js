@@ -13,7 +13,7 @@ const OWN = ".graph"; // the end of the name of a graph of the user's
 
 const at = (id) => document.getElementById(id);
 const compiler = new Compiler(answered, failed, () => status("compiling")); // it takes longest to start
-const catalogue = await (await fetch("catalogue.json")).json();
+const catalogue = await (await fetch("catalogue.json", { cache: "no-cache" })).json();
 const frame = new TimelineFrame(at("timeline"), light);
 const editor = new Editor(at("editor"), catalogue.keywords, typed, (line) => frame.point(line));
 
@@ -187,7 +187,7 @@ function wants(model) {
 const bug = (error) => `ssdsl fails on this plan, and should not. Please report it with the link of this page: ${error}`;
 
 function failed(error) {
-  notices = [bug(error)];
+  notices = [compiler.isReady ? bug(error) : `The compiler did not start: ${error}. Load the page again, or try a newer browser.`];
   finish("");
 }
 

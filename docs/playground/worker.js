@@ -30,15 +30,16 @@ let python = null;
 const shipped = new Map(); // the bytes of graphs that are on their way, by their files
 const own = new Map(); // the bytes of graphs that the user gave, by their names
 
-const files = fetch("python.bin").then(unpacked);
-const models = fetch("catalogue.json").then((response) => response.json()).then(({ models }) => models);
+const FRESH = { cache: "no-cache" }; // asks whether the file has changed: those of a page belong together
+const files = fetch("python.bin", FRESH).then(unpacked);
+const models = fetch("catalogue.json", FRESH).then((response) => response.json()).then(({ models }) => models);
 
 onmessage = ({ data }) => {
-  isStopped = true; // what is being answered
   if (data.kind === "graph") {
     own.set(data.name, data.bytes);
     return void started.then(() => python && postMessage({ kind: "graph", answer: addGraph(data.name, data.bytes) }));
   }
+  isStopped = true; // the answer that is being made
   if (data.kind === "stop") return void (waiting = null);
   waiting = data;
   const [, name] = data.request.text.match(/^# *for:.*(?:--model|-m)[ =](\S+)/m) ?? [null, data.request.model];
@@ -53,10 +54,11 @@ const started = start().then(
 void started.then(next);
 
 async function start() {
-  const pyodide = await loadPyodide({
+  const loading = loadPyodide({
     env: { XDG_CACHE_HOME: CACHE, HOME: "/home/pyodide" },
     fsInit: async (FS, { sitePackages }) => write(FS, await files, { "site/": `${sitePackages}/`, "cache/": CACHE }),
   });
+  const [pyodide] = await Promise.all([loading, files]);
   pyodide.runPython(GLUE);
   python = pyodide;
 }
@@ -113,7 +115,7 @@ async function graph(name) {
   const model = (await models).find(({ names }) => names.includes(name));
   if (!model) return null;
   if (!shipped.has(model.file)) {
-    const fetched = fetch(`graphs/${model.file}`).then((response) => (response.ok ? response.arrayBuffer() : null));
+    const fetched = fetch(`graphs/${model.file}`, FRESH).then((response) => (response.ok ? response.arrayBuffer() : null));
     shipped.set(model.file, fetched.catch(() => null));
   }
   return shipped.get(model.file);
@@ -132,6 +134,7 @@ function addGraph(name, bytes) {
 
 // The members of a compressed tar archive.
 async function unpacked(response) {
+  if (!response.ok) throw new Error(`${response.url}: ${response.status}`);
   const stream = response.body.pipeThrough(new DecompressionStream("gzip"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const text = (start, length) => new TextDecoder().decode(bytes.subarray(start, start + length)).replace(/\0.*$/s, "");

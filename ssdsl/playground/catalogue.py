@@ -38,9 +38,8 @@ EXAMPLES = (
     PlanExample("v_shaped", "--model gpt:350m --cluster a100x8 --set S=4 --set M=32"),
     PlanExample("breadth_first", "--model gpt:350m --cluster a100x64 --set S=4 --set V=2 --set M=8 --set D=16"),
     PlanExample("terapipe", "--model gpt:350m --cluster a100x8 --set S=8 --set M=32 --set T=2"),
-    PlanExample(
-        "experts", "--model mixtral:8x7b --cluster h100x1024 --set E=8 --set D=128"
-    ),  # it lacks a tenth of the memory
+    # lacks a tenth of the memory, and is told what would help
+    PlanExample("experts", "--model mixtral:8x7b --cluster h100x1024 --set E=8 --set D=128"),
     PlanExample("co_shard", "--model swin:1.8b --cluster a100x256 --set D=256 --set C=4"),
     PlanExample("papers/galvatron_bert", "--model bert:huge-32 --cluster a100x8 --set P=8 --set Z=8 --set X=8"),
     PlanExample("papers/t5_interlaced", "--model t5:3.9b --cluster a100x8 --set S=8 --set M=32 --set R=1"),
