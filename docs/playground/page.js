@@ -155,6 +155,8 @@ function answered(answer, ms) {
       return writeTable(at("communication"), answer.communication);
     case "proof":
       proof = answer.proof;
+      return writeMessages();
+    case "advice":
       return finish(`simulated in ${seconds(stepTime)}`);
     case "bug":
       notices = [bug(answer.bug)];

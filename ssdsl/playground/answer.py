@@ -8,6 +8,7 @@ and leaves the rest out when the text has changed meanwhile:
     step     {"stage": "step", "figures": ..., "memory": [...], "timeline": ..., "diagnostics": [...]}
     traffic  {"stage": "traffic", "communication": ..., "diagnostics": []}
     proof    {"stage": "proof", "proof": "proved in ...", "diagnostics": [...]}
+    advice   {"stage": "advice", "diagnostics": [...]}
 
 Instead of any stage the last one may come: "mistakes" with their diagnostics, or "bug" with an exception of ours. After
 "read" that is all if its "wants" names a model whose graph nobody has added. Model and cluster of the request are those
@@ -42,6 +43,7 @@ from ssdsl.record import Record
 from ssdsl.show.advice.across_nodes import across_nodes
 from ssdsl.show.advice.capacity import capacity
 from ssdsl.show.advice.exposed import exposed_on
+from ssdsl.show.advice.vain_recompute import vain_recompute
 from ssdsl.show.charts.timeline_html import timeline_data
 from ssdsl.show.tables.check import repeated_warnings
 from ssdsl.show.tables.communication import communication_view
@@ -109,8 +111,9 @@ class Playground:
             traffic = communication_view(program, exposed=exposed_on(program, cluster, report))
         yield _stage("traffic", communication=communication(traffic))
         compiled = workspace.proved(candidate)
-        warnings = (*compiled.warnings, *repeated_warnings(program), *across_nodes(program, cluster))
-        yield _stage("proof", warnings, proof=str(compiled.proof))
+        yield _stage("proof", compiled.warnings, proof=str(compiled.proof))
+        in_vain = vain_recompute(program, plan.source, cluster)
+        yield _stage("advice", (*repeated_warnings(program), *across_nodes(program, cluster), *in_vain))
 
     def _workspace(self, model: str, cluster: Cluster) -> Workspace:
         """The workspace of a model on a cluster; those of the last few are kept."""

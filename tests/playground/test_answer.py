@@ -29,7 +29,7 @@ split model by heads into tp
 split model by ffn into tp
 assign model to gpus
 """
-STAGES = ["read", "step", "traffic", "proof"]
+STAGES = ["read", "step", "traffic", "proof", "advice"]
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def codes(stages: list[dict[str, Any]]) -> list[str]:
 
 
 def test_a_plan_is_answered_stage_by_stage(playground: Playground) -> None:
-    read, step, traffic, proof = stages = asked(playground, PLAN)
+    read, step, traffic, proof, _ = stages = asked(playground, PLAN)
     assert [stage["stage"] for stage in stages] == STAGES and not codes(stages)
     assert (read["model"], read["cluster"]) == (TINY, "a100x8")
     assert read["params"] == [{"name": "T", "value": 2, "help": "tensor-parallel width"}]
@@ -72,8 +72,8 @@ def test_the_header_comes_before_the_request(playground: Playground) -> None:
 
 def test_warnings_come_with_the_proof(playground: Playground) -> None:
     stages = asked(playground, PLAN.replace("mesh", 'param U = 1 "no one reads it"\nmesh'))
-    (warning,) = stages[-1]["diagnostics"]
-    assert (warning["severity"], warning["line"], stages[-1]["stage"]) == ("warning", 3, "proof")
+    (warning,) = stages[STAGES.index("proof")]["diagnostics"]
+    assert (warning["code"], warning["severity"], warning["line"]) == ("E0273", "warning", 3)
     assert warning["explanation"]
 
 
@@ -121,6 +121,7 @@ def test_no_text_is_too_odd(text: str, playground: Playground) -> None:
 def test_warnings_of_check_are_told(playground: Playground) -> None:
     text = f"{HEADER}\nmesh gpus(dp = 2, tp = 2)\nsplit model by batch into dp\nassign model to gpus\n"
     assert codes(asked(playground, text)) == ["E0267"]
+    assert codes(asked(playground, f"{text}recompute model.add\n")) == ["E0267", "E0296"]
 
 
 def test_a_model_without_a_graph_is_wanted(playground: Playground) -> None:
