@@ -20,7 +20,7 @@ const editor = new Editor(at("editor"), catalogue.keywords, typed, (line) => fra
 const fallback = { model: catalogue.model, cluster: catalogue.cluster }; // of a plan whose header names none
 let name = "plan.ssp";
 let diagnostics = []; // of the stages so far
-let notices = []; // of the page
+let notices = []; // of the page: texts, or elements
 let remark = null; // of the link that was opened
 let proof = "";
 let timer = 0;
@@ -186,7 +186,10 @@ function wants(model) {
   finish("");
 }
 
-const bug = (error) => `ssdsl fails on this plan, and should not. Please report it with the link of this page: ${error}`;
+function bug(error) {
+  const link = Object.assign(element("a", "", "this link"), { href: location.href });
+  return element("span", "", `ssdsl fails on this plan, which is a mistake of ssdsl (${error}): please report it with `, link, ".");
+}
 
 function failed(error) {
   notices = [compiler.isReady ? bug(error) : `The compiler did not start: ${error}. Load the page again, or try a newer browser.`];
@@ -215,7 +218,7 @@ function status(text) {
 function writeMessages() {
   const own = diagnostics.filter((one) => one.file === name && one.line !== null);
   editor.mark(own.map((one) => ({ ...one, end: one.end ?? { line: one.line, column: one.column + 1 } })));
-  const told = [...(remark ? [remark] : []), ...notices].map((text) => element("article", "notice", ...spelled(text)));
+  const told = [...(remark ? [remark] : []), ...notices].map((one) => element("article", "notice", ...(typeof one === "string" ? spelled(one) : [one])));
   const proved = proof && !diagnostics.some((one) => one.severity === "error") ? [element("p", "proof", proof)] : [];
   at("messages").replaceChildren(...told, ...diagnostics.map(message), ...proved);
 }
