@@ -2,6 +2,7 @@
 # make test      the tests, on all cores, but for the slow ones; at the end it says how many these are
 # make test-all  all of them
 # make lint      ruff, mypy, import-linter
+# make page      the playground, in build/page: static files that compile plans in a browser
 # make bench     the tables of compile time and step time
 # make site      the pages of docs/, of diagnostics and of Python as a web site, in build/site
 #
@@ -17,7 +18,7 @@ TORCH  := torch==2.13.0
 # They start many interpreters, which find compiled modules, whatever the environment says.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test test-all lint bench format clean
+.PHONY: run test test-all lint page bench format clean
 
 run: $(VENV)/.run
 	$(BIN)/ssdsl run examples/megatron.ssp --model swin
@@ -33,6 +34,9 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+page: $(VENV)/.run
+	$(BIN)/python docs/playground/build.py build/page
 
 bench: $(VENV)/.run
 	$(BIN)/python -m bench

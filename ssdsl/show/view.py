@@ -72,7 +72,7 @@ def table(view: View, width: int = 120) -> RenderableType:
     title, notes = Text(view.title, "bold"), [Text(note) for note in view.notes]
     if not view.rows:
         return Group(title, *notes, Text())
-    cells = [[_text(c, v) for c, v in zip(view.columns, row, strict=True)] for row in view.rows]
+    cells = spelled(view)
     kept, least = _kept(view.columns, cells, width)
     if _free(kept, least, width) < 0:
         return Group(title, *_records(view.columns, cells, width), *notes, Text())
@@ -176,6 +176,11 @@ def as_json(view: View) -> list[dict[str, Value]]:
     """The rows as objects, with their values unformatted."""
     keys = [column.json_key for column in view.columns]
     return [dict(zip(keys, row, strict=True)) for row in view.rows]
+
+
+def spelled(view: View) -> list[list[str]]:
+    """The rows as a table writes them: the texts of their values, empty for unknown ones."""
+    return [[_text(c, v) for c, v in zip(view.columns, row, strict=True)] for row in view.rows]
 
 
 def _text(column: Column, value: Value) -> str:

@@ -44,7 +44,7 @@ def test_it_is_not_there(declared: Bare, tmp_path: Path, package: str) -> None:
 
 @pytest.mark.slow
 def test_every_command(declared: Bare, tmp_path: Path) -> None:
-    """But for the one that measures for a quarter of a minute; those of safetensors and the server ask for a package."""
+    """But for the one that measures for long; the server and those of safetensors ask for a package."""
     write_readme(tmp_path)
     calls = {name: words for name, words in CALLS.items() if name != "clusters measure"}
     (tmp_path / "calls.json").write_text(json.dumps(calls))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.ir.function import Function, OpPart, Section
+from ssdsl.ir.function import AT_ONCE, Function, OpPart, Section
 from ssdsl.ir.program import Program
 from ssdsl.record import replace
 from ssdsl.show.errors import RecomputedInVain
@@ -55,7 +55,8 @@ def _without(program: Program, function: Function, span: Span) -> Function:
             sections[-1] = replace(last, body=(*last.body, *section.body), gathers=(*gathers,))
         else:
             sections.append(section)
-    return replace(function, sections=tuple(replace(s, kind=None) for s in sections), kind=None)
+    # gathers of joined sections are others than those that start ahead; when they start changes nothing that is kept
+    return replace(function, sections=tuple(replace(s, kind=None) for s in sections), kind=None, ahead=AT_ONCE)
 
 
 def _activations(program: Program, cluster: Cluster | None) -> Activations:

@@ -29,7 +29,28 @@ def timeline_html(timeline: Timeline, by_line: View | None = None, exposed: View
     """The page as text, to be written to a file and opened in a browser; with the tables of `exposed_view` and
     `by_line_view` below the plan."""
     tables = {"byLine": _table(timeline, by_line), "exposed": _table(timeline, exposed)}
-    return filled("page", timeline.title, SCRIPTS, {**_columns(timeline), **tables})
+    return filled("page", timeline.title, SCRIPTS, {**timeline_data(timeline), **tables})
+
+
+def timeline_data(timeline: Timeline) -> dict[str, Any]:
+    """The data that the scripts draw: what an event has as a list for all events, and the rest of the timeline."""
+    return {
+        "title": timeline.title,
+        "plan": timeline.plan,
+        "text": timeline.text,
+        "keywords": keywords(),
+        "params": timeline.params,
+        "step": timeline.step_s,
+        "bubble": timeline.bubble,
+        "kinds": list(EventKind),
+        "rows": [_row(row) for row in timeline.rows],
+        "events": _events(timeline.events),
+        "flows": {
+            "source": [flow.source for flow in timeline.flows],
+            "target": [flow.target for flow in timeline.flows],
+        },
+        "memory": [_memory(memory) for memory in timeline.memory],
+    }
 
 
 def filled(page: str, title: str, scripts: Iterable[str], data: dict[str, Any]) -> str:
@@ -45,28 +66,13 @@ def filled(page: str, title: str, scripts: Iterable[str], data: dict[str, Any]) 
     return SLOT.sub(lambda slot: slots[slot[1]], _text(f"{page}.html"))
 
 
+def keywords() -> list[str]:
+    """The words of the language, as its grammar has them."""
+    return sorted(set(KEYWORD.findall(grammar_text())))
+
+
 def _text(name: str) -> str:
     return (FOLDER / name).read_text("utf-8")
-
-
-def _columns(timeline: Timeline) -> dict[str, Any]:
-    return {
-        "title": timeline.title,
-        "plan": timeline.plan,
-        "text": timeline.text,
-        "keywords": sorted(set(KEYWORD.findall(grammar_text()))),
-        "params": timeline.params,
-        "step": timeline.step_s,
-        "bubble": timeline.bubble,
-        "kinds": list(EventKind),
-        "rows": [_row(row) for row in timeline.rows],
-        "events": _events(timeline.events),
-        "flows": {
-            "source": [flow.source for flow in timeline.flows],
-            "target": [flow.target for flow in timeline.flows],
-        },
-        "memory": [_memory(memory) for memory in timeline.memory],
-    }
 
 
 def _row(row: TimelineRow) -> dict[str, Any]:

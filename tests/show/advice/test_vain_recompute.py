@@ -44,6 +44,13 @@ def test_an_activation_that_its_product_saves() -> None:
     assert "E0296" in said("recompute model.silu", HALVES)
 
 
+def test_weights_in_parts() -> None:
+    """Weights of a section are gathered ahead, and sections are others without the recomputation."""
+    plan = PLAN.replace("assign", "split model.weights by row into dp\nassign")
+    assert "E0296" in said("recompute model.add", plan)
+    assert "E0296" not in said("recompute model", plan)
+
+
 def test_kernels_of_a_cluster() -> None:
     """A norm's pointwise operators are one kernel there: it keeps little, and with a part recomputed, more."""
     assert "E0296" in said("recompute model.rsqrt", cluster="h100x8")
