@@ -173,9 +173,10 @@ def draw_use(draw: Random, recipe: Recipe, is_autocast: bool, model: Model, grap
 
 
 def _fitting(draw: Random, graph: Graph) -> tuple[str, ...]:
-    """A plan that compiles for a whole batch, if one is found soon."""
+    """A plan that compiles for a whole batch, if one is found soon; it trains the model as it is, as what a script does
+    is compared with the module itself."""
     for _ in range(TRIES):
-        plan = draw_plan(draw, graph)
+        plan = tuple(s for s in draw_plan(draw, graph) if not s.startswith(("precision ", "compress ")))
         with contextlib.suppress(PlanError):
             lower(interpret_all(parse(Source("plan.ssp", "\n".join(plan) + "\n")), graph, {}, None)[0])
             break

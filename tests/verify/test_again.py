@@ -122,3 +122,13 @@ def test_a_second_forward_computes_the_same(program: Callable[..., Any], tmp_pat
     made = program(plan, model)
     assert any(f.again is not None for f in made.compiled.program.functions)
     made.verify()
+
+
+def test_runs_of_gathered_weights_are_copied(program: Callable[..., Any], tmp_path: Path) -> None:
+    """Backward gathers no weight again of which each part was copied, where the next module is recomputed."""
+    plan = tmp_path / "plan.ssp"
+    plan.write_text(
+        'mesh gpus(tp = 2)\nsplit model by "q.weight.0_inner1" into c = 2\nassign model to gpus\n'
+        'recompute model["q"]\nsplit model.weights by row into tp\n'
+    )
+    program(plan, "inner_heads.py:net").verify()

@@ -138,14 +138,13 @@ class _Walk:
 
 def _narrowed(memory: _Memory, source: Var, steps: Sequence[Step]) -> _Memory | None:
     """The memory of a value after some steps; None if a step makes a new tensor. A part that devices cut out is copied,
-    unless it lies in one piece; in time, one run or every n-th position is a view."""
+    unless it lies in one piece; in time, one run is a view, and runs of several blocks are copied."""
     shape = [size.mean for size in source.shape]
     for step in steps:
         if not isinstance(step, Narrow):
             return None
         cut, is_run = step.target, memory.contiguous and _is_run(step.target, shape)
-        each = cut.at is None and shape[cut.dim] == cut.outer * cut.count
-        if not is_run and not (step.in_time and (each or _has_one_run(cut))):
+        if not is_run and not (step.in_time and _has_one_run(cut)):
             return None
         memory = _Memory(memory.gather, is_run)
         shape[cut.dim] //= cut.count
