@@ -1,13 +1,13 @@
 """`python -m bench [steps | training | compile]`: all benchmarks, or one.
 
-`python -m bench fuzz | models | published | rounding | foresight | same | gpus | memory` checks;
+`python -m bench fuzz | models | published | rounding | foresight | same | gpus | memory | replan` checks;
 `python -m bench partitions` compares torch.compile's kernels with the simulator's;
 `python -m bench papers` writes bench/results/papers.md.
 """
 
 import sys
 
-from bench import compile, gpus, memory, partitions, steps, training
+from bench import compile, gpus, memory, partitions, replan, steps, training
 from bench.foresight import run as foresight
 from bench.fuzz import run as fuzz
 from bench.models import run as models
@@ -31,6 +31,7 @@ CHECKS = {
     "same": same.main,
     "gpus": gpus.main,
     "memory": memory.main,
+    "replan": replan.main,
 }  # which are right or wrong
 
 
