@@ -69,6 +69,7 @@ MORE: list[tuple[str, str, dict[str, int]]] = [
     ("mbart_megatron", MBART, {"D": 2, "T": 2, "M": 2, "R": 1}),
     ("mbart_zero3", MBART, {"M": 2, "R": 1}),
     ("rannc_resnet", "resnet:tiny,statistics=8", {"W": 2}),
+    ("fpdt", GPT, {}),
     ("fusionllm", "gpt:tiny", {"percent": 10}),
     ("sketch_embeddings", T5, {"D": 2, "P": 2, "E": 2, "T": 2, "M": 2, "R": 1}),
     ("sketch_large_images", SWIN, {"D": 2, "S": 2, "T": 2, "M": 2, "A": 2, "Z": 1}),
@@ -83,6 +84,7 @@ MORE: list[tuple[str, str, dict[str, int]]] = [
     ("swin_megatron", SWIN, {"D": 2, "M": 2}),
     ("swin_spmd", SWIN, {"M": 2}),
     ("swin_zero3", SWIN, {"D": 2, "M": 2}),
+    ("zero_infinity", GPT, {}),
 ]
 
 
