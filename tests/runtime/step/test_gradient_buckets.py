@@ -8,7 +8,7 @@ import torch
 
 from ssdsl.runtime.ranks.transport import Merge, PendingWork, Transport, Works
 from ssdsl.runtime.ranks.world import Group, World
-from ssdsl.runtime.step.completion import CompletionStep, GradientCompletion, Levels
+from ssdsl.runtime.step.completion import CompletionStep, FlatCut, GradientCompletion, Levels
 from ssdsl.runtime.step.flat_params import FlatWeights, make_flat_param
 from ssdsl.runtime.step.gradient_buckets import filling
 
@@ -45,7 +45,7 @@ class Chain:
         for n in range(layers):
             values = {f"w{n}": torch.randn(WIDTH, WIDTH, generator=generator)}
             flat = make_flat_param(n, values, levels, None, 2)
-            flat.completion = GradientCompletion(once=(CompletionStep(kind, group),))
+            flat.completion = GradientCompletion(once=(CompletionStep(kind, FlatCut(group, (1,) * group.size)),))
             self.flats.append(flat)
 
     def backward(self, order: list[int], forget: int | None = None) -> None:
