@@ -68,6 +68,8 @@ def test_the_largest_part_is_simulated() -> None:
     def optimizer_bytes(portions: str) -> int:
         text = PLANS["optimizer"].replace("[3, 3, 2]", portions)
         compiled = compile_source(Source("plan.ssp", text), graph_of(GPT), {}, Path())
-        return max(dict(d.peak_parts)["optimizer"] for d in simulate(compiled.program, compiled.source, cluster).devices)
+        return max(
+            dict(d.peak_parts)["optimizer"] for d in simulate(compiled.program, compiled.source, cluster).devices
+        )
 
     assert optimizer_bytes("[4, 1, 1]") == pytest.approx(2 * optimizer_bytes("[2, 2, 2]"), rel=0.01)
