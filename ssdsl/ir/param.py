@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import product
+from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 from ssdsl.ir.comm import AllGather, AllReduce, Narrow, ReduceScatter
@@ -86,16 +87,21 @@ class StateAxes(Record):
         """The portions of the devices along these axes, of so many devices each; the last axis is the innermost."""
         return joint_portions(axes, ways, self.portions)
 
-    def largest_over(self, axes: Iterable[str], ways: Mapping[str, int]) -> tuple[int, int]:
-        """The largest of these portions, and the sum of all.
+    def largest_over(
+        self, axes: Iterable[str], ways: Mapping[str, int], at: Mapping[str, int] = MappingProxyType({})
+    ) -> tuple[int, int]:
+        """The largest of these portions, of the devices at these coordinates, and the sum of all.
 
         >>> StateAxes(optimizer=("dp",), portions=(("dp", (3, 3, 2)),)).largest_over(("dp", "tp"), {"dp": 3, "tp": 2})
         (3, 16)
         """
         given = dict(self.portions)
-        pairs = ((max(given[a]), sum(given[a])) if a in given else (1, ways[a]) for a in axes)
-        largest, total = zip((1, 1), *pairs, strict=True)
-        return math.prod(largest), math.prod(total)
+        largest = total = 1
+        for axis in axes:
+            own = given.get(axis)
+            largest *= 1 if own is None else own[at[axis]] if axis in at else max(own)
+            total *= ways[axis] if own is None else sum(own)
+        return largest, total
 
     def of(self, state: State) -> tuple[str, ...]:
         """The axes of one state."""
@@ -224,12 +230,27 @@ class FlatParam(Record):
         """The axes over which its gradient is in parts behind the steps of each time of its completion."""
         return () if self.stays_whole else self.sharded.weights, self.sharded.grads, self.sharded.optimizer
 
-    def elements_over(self, axes: tuple[str, ...]) -> int:
-        """The elements of a shard over these axes; of the largest one."""
-        largest, total = self.sharded.largest_over(axes, dict(self.submesh.axes))
+    def elements_over(self, axes: tuple[str, ...], at: Mapping[str, int] = MappingProxyType({})) -> int:
+        """The elements of a shard over these axes: of the largest one, or of that at these coordinates."""
+        largest, total = self.sharded.largest_over(axes, dict(self.submesh.axes), at)
         return self.elements * largest // total
 
     def gathered_over(self, axes: tuple[str, ...], within: tuple[str, ...] = ()) -> int:
         """The elements that a gather over these axes returns, `within` the parts over others. Each device sends as many
         as the one with the largest part."""
         return math.prod(n for axis, n in self.submesh.axes if axis in axes) * self.elements_over((*within, *axes))
+
+
+def by_portions(submesh: Submesh, flats: Iterable[FlatParam]) -> list[tuple[dict[str, int], tuple[int, ...]]]:
+    """The devices of a submesh in groups that have the same portions of the state of all flat parameters: ranks, and
+    the coordinates of one of them along the axes with portions."""
+    portions = dict.fromkeys(one for flat in flats for one in flat.sharded.portions)
+    if not portions:
+        return [({}, tuple(submesh.ranks()))]
+    cut = {axis for axis, _ in portions}
+    groups: dict[tuple[int, ...], tuple[dict[str, int], list[int]]] = {}
+    for place, rank in zip(product(*(range(n) for _, n in submesh.axes)), submesh.ranks(), strict=True):
+        at = {axis: c for (axis, _), c in zip(submesh.axes, place, strict=True) if axis in cut}
+        own = tuple(given[at[axis]] for axis, given in portions)
+        groups.setdefault(own, (at, []))[1].append(rank)
+    return [(where, tuple(ranks)) for where, ranks in groups.values()]

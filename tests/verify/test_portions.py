@@ -62,14 +62,24 @@ def test_equal_portions_are_none(portions: str) -> None:
     assert program_of(text.replace("[3, 3, 2]", portions)).flats == equal.flats
 
 
+def optimizer_bytes(text: str, cluster: str, model: str = GPT) -> tuple[int, int]:
+    """The bytes of the optimizer's state on the device that has least memory left, and those of its memory."""
+    compiled = compile_source(Source("plan.ssp", text), graph_of(model), {}, Path())
+    (device,) = simulate(compiled.program, compiled.source, load_cluster(cluster)).devices
+    return dict(device.peak_parts)["optimizer"], device.capacity_bytes or 0
+
+
 def test_the_largest_part_is_simulated() -> None:
-    cluster = load_cluster("laptop")
+    unequal, equal = (PLANS["optimizer"].replace("[3, 3, 2]", portions) for portions in ("[4, 1, 1]", "[2, 2, 2]"))
+    assert optimizer_bytes(unequal, "laptop")[0] == pytest.approx(2 * optimizer_bytes(equal, "laptop")[0], rel=0.01)
 
-    def optimizer_bytes(portions: str) -> int:
-        text = PLANS["optimizer"].replace("[3, 3, 2]", portions)
-        compiled = compile_source(Source("plan.ssp", text), graph_of(GPT), {}, Path())
-        return max(
-            dict(d.peak_parts)["optimizer"] for d in simulate(compiled.program, compiled.source, cluster).devices
-        )
 
-    assert optimizer_bytes("[4, 1, 1]") == pytest.approx(2 * optimizer_bytes("[2, 2, 2]"), rel=0.01)
+def test_of_unlike_devices_the_fullest_is_simulated() -> None:
+    """On 16 devices of 24 GB and 8 of 11 GB."""
+    mesh = "mesh gpus(dp = 24)\nsplit model by batch into dp\nsplit model.weights by row into dp"
+    found = {
+        large: optimizer_bytes(f"{mesh} = {[large] * 16 + [1] * 8}\n{ALL}", "fusion48", GPT.replace("12", "24"))
+        for large in (1, 5)
+    }
+    assert found[5][1] == found[1][1] == int(10.8 * (1 << 30))
+    assert found[5][0] == pytest.approx(24 / 88 * found[1][0], rel=0.05)
