@@ -56,6 +56,7 @@ class Wanted(Enum):
 
 ITEMS = {  # what is wanted of each item of a list
     Wanted.NUMBERS: Wanted.WHOLE,
+    Wanted.PORTIONS: Wanted.WHOLE,
     Wanted.WIDTHS: Wanted.WHOLE,
     Wanted.TRIED: Wanted.WHOLE,
     Wanted.PARTS: Wanted.WHOLE,
