@@ -25,6 +25,7 @@ PLANS: dict[str, tuple[str, list[dict[str, int]]]] = {
     "any_zero3": ("resnet:tiny,statistics=4", [{"M": 2}]),
     "argus_codebook": ("argus:tiny", [{}, {"D": 2, "M": 2}]),
     "argus_pipeline": ("argus:tiny-prior", [{"D": 2, "M": 2}]),
+    "cephalo": (GPT, [{}]),
     "cross_mesh_gpt": (GPT, [{}]),
     "cross_mesh_u_transformer": ("u_transformer:tiny", [{"D": 2, "M": 2}]),
     "ga_planes_points": ("ga_planes:tiny", [{"M": 2}]),

@@ -60,6 +60,7 @@ MORE: list[tuple[str, str, dict[str, int]]] = [
     ("any_zero3", GPT, {"M": 2}),
     ("argus_codebook", "argus:tiny", {"D": 2, "M": 2}),
     ("argus_pipeline", "argus:tiny-prior", {"D": 2, "M": 2}),
+    ("cephalo", GPT, {}),
     ("cross_mesh_gpt", GPT, {"D": 2}),
     ("cross_mesh_u_transformer", "u_transformer:tiny", {"D": 2, "M": 2}),
     ("ga_planes_points", "ga_planes:tiny", {"M": 2}),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from ..layout.portions import parts_in
-from ..layout.regions import Runs
+from ..layout.regions import Run, Runs
 from ..ranks.transport import PendingWork, Works
 from ..ranks.world import Group
 
@@ -29,18 +29,30 @@ class FlatCut:
         """Whether all parts are of one size."""
         return len({*self.portions}) == 1
 
+    def span(self, elements: int) -> Run:
+        """The elements of this rank's part, [start, stop)."""
+        before, own, total = self._own
+        return elements * before // total, elements * (before + own) // total
+
+    @cached_property
+    def _own(self) -> tuple[int, int, int]:
+        """The portions in front of this rank's, its own, and all."""
+        index = self.group.index
+        return sum(self.portions[:index]), self.portions[index], sum(self.portions)
+
     def parts(self, elements: int) -> Runs:
-        """The elements of each rank's part, [start, stop)."""
+        """Those of all ranks' parts."""
         return tuple(run for runs in parts_in(self.portions, elements) for run in runs)
 
     def part_of(self, flat: torch.Tensor) -> torch.Tensor:
         """This rank's part of a flat tensor: a view."""
-        start, stop = self.parts(flat.numel())[self.group.index]
+        start, stop = self.span(flat.numel())
         return flat[start:stop]
 
     def whole_of(self, part: torch.Tensor) -> torch.Tensor:
         """A tensor for all parts, of which this is the rank's."""
-        return part.new_empty(part.numel() * sum(self.portions) // self.portions[self.group.index])
+        _, own, total = self._own
+        return part.new_empty(part.numel() * total // own)
 
     def start_gather(self, whole: torch.Tensor, part: torch.Tensor) -> PendingWork:
         """Starts to fill a tensor with the parts of all ranks, one behind the other."""

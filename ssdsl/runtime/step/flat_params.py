@@ -282,7 +282,7 @@ class Sharded(FlatWeights):
         """The weights that lie in this rank's shard: their elements, and the place of these in the shard."""
         first, size = 0, self.elements
         for cut in self.levels.cuts:
-            start, stop = cut.parts(size)[cut.group.index]
+            start, stop = cut.span(size)
             first, size = first + start, stop - start
         for slot in self.slots:
             low, high = max(slot.start, first), min(slot.stop, first + size)
