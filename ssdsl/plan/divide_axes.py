@@ -214,7 +214,7 @@ class PortionsDivided(Traced):
 
     code = "E0388"
     title = "no portions of state along `{axis}`: it is divided into {those}"
-    help = "write it as several axes of the mesh, and give portions along one of these"
+    help = "leave the portions out, or give the mesh several axes, and portions along one of these"
     axis: str
     axes: tuple[str, ...]
 

@@ -58,7 +58,7 @@ def _portions(ctx: Context, cut: nodes.Into, by_matrix: bool) -> tuple[int, ...]
             raise PlanError(BadPortion(place.span, portion))
     for mesh, axis, size in ctx.facts.axes():
         if axis == cut.name.text and size != len(found):
-            raise PlanError(PortionsMissing(cut.count.span, axis, mesh.name, size, len(found)))
+            raise PlanError(PortionsMissing(cut.count.span, axis, mesh.name, size, found))
     divisor = math.gcd(*found)
     return tuple(portion // divisor for portion in found) if len({*found}) > 1 else ()
 
@@ -164,11 +164,11 @@ class PortionsMissing(Traced):
 
     code = "E0386"
     title = "`{axis}` of `{mesh}` has {devices}, and the list has {portions}"
-    help = "give each device of the axis its portion"
+    help = "give each device of the axis one: `{fitting}`"
     axis: str
     mesh: str
     size: int
-    given: int
+    given: tuple[int, ...]
 
     @property
     def devices(self) -> str:
@@ -176,7 +176,12 @@ class PortionsMissing(Traced):
 
     @property
     def portions(self) -> str:
-        return counted(self.given, "portion")
+        return counted(len(self.given), "portion")
+
+    @property
+    def fitting(self) -> str:
+        found = [*self.given, *[1] * (self.size - len(self.given))]
+        return f"[{', '.join(map(str, found[: self.size]))}]"
 
 
 class OtherPortions(Conflict):
