@@ -1,13 +1,13 @@
 """`python -m bench [steps | training | compile]`: all benchmarks, or one.
 
-`python -m bench fuzz | models | published | rounding | foresight | same | gpus | memory | editor` checks;
+`python -m bench fuzz | models | published | rounding | foresight | same | gpus | memory | editor | replan` checks;
 `python -m bench partitions` compares torch.compile's kernels with the simulator's;
 `python -m bench papers` writes bench/results/papers.md.
 """
 
 import sys
 
-from bench import compile, editor, gpus, memory, partitions, steps, training
+from bench import compile, editor, gpus, memory, partitions, replan, steps, training
 from bench.foresight import run as foresight
 from bench.fuzz import run as fuzz
 from bench.models import run as models
@@ -32,6 +32,7 @@ CHECKS = {
     "gpus": gpus.main,
     "memory": memory.main,
     "editor": editor.main,
+    "replan": replan.main,
 }  # which are right or wrong
 
 

@@ -170,8 +170,7 @@ def beside(engine: Engine, batch: Batch) -> float:
 
 
 def _content(engine: Engine) -> Content:
-    ending = engine.ending
-    return content(engine.held(), ending.weights, ending.optimizers, {})
+    return content(engine.held(), engine.ending, {})
 
 
 def timed(work: Callable[[], object]) -> float:

@@ -34,10 +34,15 @@ class Drawing:
     taken: dict[tuple[str, str], str] = field(default_factory=dict)  # (operator, index) -> dimension
     left: dict[tuple[str, str], int] = field(default_factory=dict)
     states: dict[str, list[str]] = field(default_factory=dict)  # state that is still whole, and axes that may cut it
+    portions: dict[str, list[int]] = field(default_factory=dict)  # of the state, along axes
 
     @property
     def operators(self) -> tuple[Operator, ...]:
         return tuple(o for o in self.graph.operators if o.stage is Stage.COMPUTE)
+
+    def portioned(self, axis: str) -> str:
+        """An axis over which state is cut, with the portions of its devices if they have any."""
+        return f"{axis} = {self.portions[axis]}" if axis in self.portions else axis
 
     def paths(self) -> list[str]:
         """Modules, from the outermost: `h.0`, `h.0.up`."""

@@ -239,10 +239,11 @@ def _state(plan: Drawing) -> None:
         if draw.random() < 0.5:
             cut = [cut[0]] * 3
         plan.states = {state: axes[:n] for state, n in zip(("weights", "grads", "optimizer"), cut, strict=True)}
+        plan.portions = {a: [draw.randint(1, 4) for _ in range(plan.axes[a])] for a in axes if draw.random() < 0.3}
     state = draw.choice(list(plan.states))
     over, chosen = plan.states.pop(state), plan.selection()
     if _reads_weights(plan, chosen):
-        plan.statements.append(f"split {chosen.text}.{state} by row into {', '.join(over)}")
+        plan.statements.append(f"split {chosen.text}.{state} by row into {', '.join(map(plan.portioned, over))}")
         if state == "weights" and chosen.text[0].isalpha() and draw.random() < 0.6:
             _keep(plan, chosen, over)
 

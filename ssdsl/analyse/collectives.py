@@ -241,7 +241,7 @@ def _sized(flat: FlatParam, steps: Sequence[CompletionStep], state: StatePrecisi
 def of_gather(flat: FlatParam, axes: tuple[str, ...]) -> SizedCollective:
     """The gather of the weights that a section reads (ZeRO-3), over the axes along which they are in parts."""
     from_host = flat_bytes(flat, axes) if flat.on_host is State.WEIGHTS and axes == flat.sharded.weights else 0
-    return SizedCollective("all_gather", axes, flat_bytes(flat), from_host=from_host)
+    return SizedCollective("all_gather", axes, _gathered_bytes(flat, axes), from_host=from_host)
 
 
 def of_updated(flat: FlatParam) -> Iterator[SizedCollective]:
@@ -249,7 +249,11 @@ def of_updated(flat: FlatParam) -> Iterator[SizedCollective]:
     _, grads, optimizer = flat.sharded.levels
     for axes, over in ((optimizer, flat.sharded.grads), (grads, flat.sharded.weights)):
         if axes:
-            yield SizedCollective("all_gather", axes, flat_bytes(flat, over))
+            yield SizedCollective("all_gather", axes, _gathered_bytes(flat, axes, over))
+
+
+def _gathered_bytes(flat: FlatParam, axes: tuple[str, ...], within: tuple[str, ...] = ()) -> int:
+    return flat.gathered_over(axes, within) * ITEMSIZE.get(flat.dtype, 4)
 
 
 def is_reduced(flat: FlatParam) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from ssdsl.analyse.gathers import NONE_STAY, Staying, forward_gathers, staying
@@ -139,6 +140,7 @@ def size_bytes(var: Var) -> int:
     return var.elements * ITEMSIZE.get(var.dtype, 4)
 
 
-def flat_bytes(flat: FlatParam, over: tuple[str, ...] = ()) -> int:
-    """The local bytes of a flat parameter, sharded over some axes."""
-    return flat.elements_over(over) * ITEMSIZE.get(flat.dtype, 4)
+def flat_bytes(flat: FlatParam, over: tuple[str, ...] = (), at: Mapping[str, int] = MappingProxyType({})) -> int:
+    """The local bytes of a flat parameter, sharded over some axes: of the largest shard, or of that at these
+    coordinates."""
+    return flat.elements_over(over, at) * ITEMSIZE.get(flat.dtype, 4)

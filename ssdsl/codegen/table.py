@@ -111,6 +111,7 @@ def _role(
                 homes=tuple(None if h is None else HomeEntry(h.axes, h.at) for h in f.homes),
                 on_host=str(f.on_host or ""),
                 kept=f.kept.axes if f.kept is not None else None,
+                portions=f.sharded.portions,
             )
             for f in flats
         ),

@@ -5,15 +5,17 @@ al. 2020) shards the state of a flat parameter over some axes of the mesh.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import product
+from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 from ssdsl.ir.comm import AllGather, AllReduce, Narrow, ReduceScatter
 from ssdsl.ir.layout import PARTIAL, Layout, Shape, Shard, Submesh
-from ssdsl.plan.plan import State
+from ssdsl.plan.plan import Portions, State
 from ssdsl.record import Record
+from ssdsl.runtime.layout.portions import joint_portions
 
 
 class Param(Record):
@@ -72,12 +74,34 @@ class StateAxes(Record):
 
     ZeRO-1 shards the optimizer's state, ZeRO-2 gradients too, ZeRO-3 weights too. Over unlike axes they are nested, as
     in hybrid sharding and ZeRO++ (Wang et al. 2023): weights over the devices of a node, and the optimizer's state over
-    all nodes, is `StateAxes(("gpu",), ("gpu",), ("gpu", "node"))`.
+    all nodes, is `StateAxes(("gpu",), ("gpu",), ("gpu", "node"))`. Along an axis devices have equal parts, or such in
+    proportion to `portions`.
     """
 
     weights: tuple[str, ...] = ()
     grads: tuple[str, ...] = ()
     optimizer: tuple[str, ...] = ()
+    portions: Portions = ()
+
+    def portions_over(self, axes: Iterable[str], ways: Mapping[str, int]) -> tuple[int, ...]:
+        """The portions of the devices along these axes, of so many devices each; the last axis is the innermost."""
+        return joint_portions(axes, ways, self.portions)
+
+    def largest_over(
+        self, axes: Iterable[str], ways: Mapping[str, int], at: Mapping[str, int] = MappingProxyType({})
+    ) -> tuple[int, int]:
+        """The largest of these portions, of the devices at these coordinates, and the sum of all.
+
+        >>> StateAxes(optimizer=("dp",), portions=(("dp", (3, 3, 2)),)).largest_over(("dp", "tp"), {"dp": 3, "tp": 2})
+        (3, 16)
+        """
+        given = dict(self.portions)
+        largest = total = 1
+        for axis in axes:
+            own = given.get(axis)
+            largest *= 1 if own is None else own[at[axis]] if axis in at else max(own)
+            total *= ways[axis] if own is None else sum(own)
+        return largest, total
 
     def of(self, state: State) -> tuple[str, ...]:
         """The axes of one state."""
@@ -111,7 +135,7 @@ CompletionStep = AllReduce | ReduceScatter | Narrow | AllGather | SumTiedGrads
 
 class Completion(NamedTuple):
     """The steps from the gradient that backward leaves to the one that the optimizer needs, by the time at which they
-    run. A flat gradient is a tensor of one axis: it is summed along axes, cut into equal parts, and joined again.
+    run. A flat gradient is a tensor of one axis: it is summed along axes, cut into parts, and joined again.
 
     `in_backward` run within the backward of each section that gathered weights (ZeRO-3), `each` after each backward
     that adds to the gradient (ZeRO-2), or after the last one of those through which weights stay, `once` after the last
@@ -175,12 +199,13 @@ class Kept(Record):
 class FlatParam(Record):
     """Trained weights of one submesh and dtype, laid end to end, in the order in which backward completes them.
 
-    `elements` is the length on a device before it is sharded, padded to equal parts; the largest one if weights have
-    unequal parts. Weights in parts are gathered up to `ahead` sections before they are read. `homes` are those of the
-    weights, in their order, where the optimizer needs whole ones: None for a weight that each of its devices has whole;
-    the optimizer's state lies there then, and not with `sharded`. `kept` says how long gathered weights stay, if not
-    with their reader alone. `on_host`: the optimizer's state lies in the memory of the host, which updates the weights;
-    or the weights in parts lie there with it, and come from there where they are gathered.
+    `elements` is the length on a device before it is sharded, padded so that it can be cut into equal parts, or into
+    such as the portions say; the largest one if weights have unequal parts. Weights in parts are gathered up to `ahead`
+    sections before they are read. `homes` are those of the weights, in their order, where the optimizer needs whole
+    ones: None for a weight that each of its devices has whole; the optimizer's state lies there then, and not with
+    `sharded`. `kept` says how long gathered weights stay, if not with their reader alone. `on_host`: the optimizer's
+    state lies in the memory of the host, which updates the weights; or the weights in parts lie there with it, and come
+    from there where they are gathered.
     """
 
     number: int
@@ -205,6 +230,27 @@ class FlatParam(Record):
         """The axes over which its gradient is in parts behind the steps of each time of its completion."""
         return () if self.stays_whole else self.sharded.weights, self.sharded.grads, self.sharded.optimizer
 
-    def elements_over(self, axes: tuple[str, ...]) -> int:
-        """The elements of a shard over these axes."""
-        return self.elements // math.prod(n for axis, n in self.submesh.axes if axis in axes)
+    def elements_over(self, axes: tuple[str, ...], at: Mapping[str, int] = MappingProxyType({})) -> int:
+        """The elements of a shard over these axes: of the largest one, or of that at these coordinates."""
+        largest, total = self.sharded.largest_over(axes, dict(self.submesh.axes), at)
+        return self.elements * largest // total
+
+    def gathered_over(self, axes: tuple[str, ...], within: tuple[str, ...] = ()) -> int:
+        """The elements that a gather over these axes returns, `within` the parts over others. Each device sends as many
+        as the one with the largest part."""
+        return math.prod(n for axis, n in self.submesh.axes if axis in axes) * self.elements_over((*within, *axes))
+
+
+def by_portions(submesh: Submesh, flats: Iterable[FlatParam]) -> list[tuple[dict[str, int], tuple[int, ...]]]:
+    """The devices of a submesh in groups that have the same portions of the state of all flat parameters: ranks, and
+    the coordinates of one of them along the axes with portions."""
+    portions = dict.fromkeys(one for flat in flats for one in flat.sharded.portions)
+    if not portions:
+        return [({}, tuple(submesh.ranks()))]
+    cut = {axis for axis, _ in portions}
+    groups: dict[tuple[int, ...], tuple[dict[str, int], list[int]]] = {}
+    for place, rank in zip(product(*(range(n) for _, n in submesh.axes)), submesh.ranks(), strict=True):
+        at = {axis: c for (axis, _), c in zip(submesh.axes, place, strict=True) if axis in cut}
+        own = tuple(given[at[axis]] for axis, given in portions)
+        groups.setdefault(own, (at, []))[1].append(rank)
+    return [(where, tuple(ranks)) for where, ranks in groups.values()]

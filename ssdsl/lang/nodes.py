@@ -211,7 +211,7 @@ axis of that name; `into m = 4` says it, and an index that is no axis of the mes
 as micro-batches do. Sizes may be given, `into m = [3, 5]`, and who has which of equal chunks: `into cp parts [[0, 3],
 [1, 2]]`. `where possible` leaves operators as they are that cannot be cut so: those that have no such
 dimension, one that the parts do not divide, or this index already. `split model.weights by row into dp` keeps state
-in parts; so do `.grads` and `.optimizer`."""
+in parts, `into dp = [3, 3, 2]` in unequal ones; so do `.grads` and `.optimizer`."""
 
     operators: Expr
     dim: Word

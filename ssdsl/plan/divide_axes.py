@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ssdsl.identity import ByIdentity, distinct, places_of
+from ssdsl.lang.suggest import listed
 from ssdsl.model.graph import Operator
 from ssdsl.plan.errors.split import Division, DoesNotDivide
 from ssdsl.plan.errors.traced import Traced
-from ssdsl.plan.plan import DividedAxis, Index, Mesh, OpPlan, Placement, Plan
+from ssdsl.plan.plan import DividedAxis, Index, Keep, Mesh, OpPlan, Placement, Plan, StateShard
 from ssdsl.plan.regions import Digit
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import PlanError
@@ -63,7 +64,7 @@ def divide_axes(plan: Plan) -> Plan:
         plan,
         meshes=tuple(replace(mesh, axes=tuple(_axes(mesh, divided))) for mesh in plan.meshes),
         operators=changed_records(plan, divided),
-        state=plan.state.on_axes(lambda said: [(said.weights, tuple(renamed_axes(said.axes, plan.meshes, divided)))]),
+        state=plan.state.on_axes(lambda said: [(said.weights, renamed_of_state(said, plan.meshes, divided))]),
         divided=tuple(found for found in divided.values() if len(found.axes) > 1),
     )
 
@@ -141,6 +142,16 @@ def renamed_axes(axes: Iterable[str], meshes: Sequence[Mesh], divided: Divided) 
         yield from dict.fromkeys(name for those in names for name in those)
 
 
+def renamed_of_state(said: StateShard | Keep, meshes: Sequence[Mesh], divided: Divided) -> tuple[str, ...]:
+    """The axes of a statement about state in parts. Raises PlanError where it gives portions along an axis that others
+    have taken the place of."""
+    for axis, _ in said.portions if isinstance(said, StateShard) else ():
+        ways = (divided.get(AxisPlace(mesh.name, axis)) for mesh in meshes)
+        if way := next((way for way in ways if way is not None and dict(way.axes).keys() != {axis}), None):
+            raise PlanError(PortionsDivided(said.span, axis, tuple(name for name, _ in way.axes)))
+    return tuple(dict.fromkeys(renamed_axes(said.axes, meshes, divided)))
+
+
 def changed_records(
     plan: Plan, divided: Divided, moved_to: Callable[[Placement], Placement] = lambda place: place
 ) -> dict[str, OpPlan]:
@@ -195,6 +206,21 @@ def _place(place: Placement, divided: Divided) -> Placement:
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
+
+
+class PortionsDivided(Traced):
+    """A plan gives the devices along an axis portions of state, and the compiler has other axes in place of it: a
+    dimension is too short for all of it, or a mesh on a slice has other boundaries."""
+
+    code = "E0388"
+    title = "no portions of state along `{axis}`: it is divided into {those}"
+    help = "leave the portions out, or give the mesh several axes, and portions along one of these"
+    axis: str
+    axes: tuple[str, ...]
+
+    @property
+    def those(self) -> str:
+        return listed(self.axes)
 
 
 class DividedTwice(Traced):

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Origin
-from ssdsl.plan.divide_axes import AxisPlace, Divided, changed_records, named_anew, renamed_axes
+from ssdsl.plan.divide_axes import AxisPlace, Divided, changed_records, named_anew, renamed_of_state
 from ssdsl.plan.plan import DividedAxis, InnerDevices, Keep, Mesh, Placement, Plan, StateShard
 from ssdsl.plan.statements.placement import BadMesh, Flaw
 from ssdsl.record import replace
@@ -159,6 +159,6 @@ def _on_meshes(
     )
     others = tuple(mesh for mesh in plan.meshes if mesh is not inner)
     for weights, meshes in ((said.weights & here, (inner,)), (said.weights - here, others)):
-        axes = tuple(dict.fromkeys(renamed_axes(said.axes, meshes, changed)))
+        axes = renamed_of_state(said, meshes, changed) if weights else ()
         if weights and (axes or not said.axes):
             yield weights, axes

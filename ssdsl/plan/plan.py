@@ -16,6 +16,8 @@ from ssdsl.plan.regions import Digit
 from ssdsl.record import Record, replace
 from ssdsl.text.source import Span
 
+Portions = tuple[tuple[str, tuple[int, ...]], ...]  # of devices along axes, in proportion; none of equal ones
+
 
 class InnerDevices(Record):
     """The slice of an earlier mesh that a mesh is: the devices with the `fixed` coordinates, and of one axis those of
@@ -221,13 +223,15 @@ class StateShard:
     """`split OPS.weights by row into dp`: this state of the weights is sharded over mesh axes. Trained weights are cut
     as one flat tensor (`lower/params/flatten_params.py`), frozen ones along a dimension (`place_params.py`). With
     `whole`, as by `split OPS.optimizer by matrix into dp`, the parts of the optimizer's state are whole weights, each
-    on the devices at one coordinate (`home_matrices.py`)."""
+    on the devices at one coordinate (`home_matrices.py`). `portions` are those of the devices along an axis, where they
+    are unequal: `into dp = [3, 3, 2]`."""
 
     state: State
     weights: frozenset[str]
     axes: tuple[str, ...]
     span: Span = field(compare=False)
     whole: bool = False
+    portions: Portions = ()
 
 
 @dataclass(frozen=True, slots=True)

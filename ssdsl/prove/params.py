@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import chain
+from itertools import accumulate, chain, pairwise, product
 from typing import assert_never
 
 from ssdsl.ir.comm import AllGather, AllReduce, Narrow, ReduceScatter
@@ -176,8 +176,9 @@ def _check_flat(
         facts.fail(Rule.FLAT, where, "", "state cut over axes along which the weights are whole", axes, span)
     whole = {a: n for a, n in flat.submesh.axes if a not in digits}
     try:
+        _check_portions(facts, flat)
         parts, used = _complete(flat, params, whole, homes, flats), sum(p.elements for p in params)
-        if flat.elements % parts or not used <= flat.elements < used + math.prod(whole.values()):
+        if flat.elements % parts or not used <= flat.elements < used + math.prod(_total(flat, a) for a in whole):
             facts.fail(Rule.SIZE, where, "", f"{used}, padded to {parts} equal parts", flat.elements, span)
     except Wrong as wrong:
         facts.fail_with(wrong, where, ", ".join(flat.weights[:3]), span)
@@ -190,8 +191,8 @@ def _complete(
     homes: dict[str, list[Param]],
     flats: dict[tuple[str, Submesh], list[FlatParam]],
 ) -> int:
-    """The number of equal parts into which the completion cuts the gradient; `whole` are the axes along which all
-    devices have the same weights.
+    """The number of equal parts of which all parts consist that the completion cuts the gradient into; `whole` are the
+    axes along which all devices have the same weights.
 
     Raises Wrong unless it leads from the addends that backward leaves to the shard that the optimizer needs.
     """
@@ -201,7 +202,7 @@ def _complete(
             if cut != wanted:
                 raise Wrong(Rule.COMPLETION, f"shards over {wanted}", f"over {cut}")
             continue
-        before = flat.elements // math.prod(whole[a] for a in cut)
+        before = _most(flat, cut)
         match step:
             case AllReduce():
                 if not step.axes or len(set(step.axes)) != len(step.axes) or not owed.issuperset(step.axes):
@@ -233,9 +234,9 @@ def _complete(
                 summed = True
             case _:
                 assert_never(step)
-        parts = math.lcm(parts, math.prod(whole[a] for a in cut))
+        parts = math.lcm(parts, math.prod(_total(flat, a) for a in cut))
         if not isinstance(step, SumTiedGrads):
-            _check_payload(flat, step, before, flat.elements // math.prod(whole[a] for a in cut))
+            _check_payload(flat, step, before, _most(flat, cut))
     tied = len(homes[params[0].weight]) > 1
     if owed or summed is not tied:
         raise Wrong(Rule.COMPLETION, f"nothing owed, summed over homes: {tied}", f"owed {sorted(owed)}, {summed}")
@@ -245,20 +246,53 @@ def _complete(
 def _check_payload(
     flat: FlatParam, step: AllReduce | ReduceScatter | Narrow | AllGather, before: int, after: int
 ) -> None:
-    """Raises Wrong unless a step works on the flat gradient as it is before it, of so many elements, and cuts or joins
-    equal parts of it."""
-    ways = dict(flat.submesh.axes)
+    """Raises Wrong unless a step works on the flat gradient as it is before it, of so many elements on the device that
+    has most, and cuts or joins parts of it that are equal, or as large as the portions of the devices say."""
+    ways, portions = dict(flat.submesh.axes), dict(flat.sharded.portions)
     ranks = math.prod(ways[axis] for axis in step.axes)
-    whole = Cut(0, 1, ranks)
+    whole, sent = Cut(0, 1, ranks), before
+    if portions.keys() & set(step.axes):
+        given = [math.prod(own) for own in product(*(portions.get(a, (1,) * ways[a]) for a in step.axes))]
+        ends = [before * done // sum(given) for done in accumulate(given, initial=0)]
+        whole = Cut(0, 1, ranks, tuple((run,) for run in pairwise(ends)))
+        sent = ranks * max(end - start for start, end in pairwise(ends))  # a part is padded to the largest
     match step:
         case AllReduce():
             wanted: CompletionStep = AllReduce(step.axes, before)
         case AllGather():
             wanted = AllGather(step.axes, after, whole)
-        case ReduceScatter() | Narrow():
-            wanted = type(step)(step.axes, before, whole)
+        case ReduceScatter():
+            wanted = ReduceScatter(step.axes, sent, whole)
+        case Narrow():
+            wanted = Narrow(step.axes, before, whole)
     if step != wanted:
         raise Wrong(Rule.COMPLETION, str(wanted), str(step))
+
+
+def _check_portions(facts: ProofFacts, flat: FlatParam) -> None:
+    """Raises Wrong unless devices along each axis have the portions of the state that the plan says, one each."""
+    sizes, own = dict(flat.submesh.axes), dict(flat.sharded.portions)
+    for axis, portions in own.items():
+        if axis not in flat.sharded.optimizer or len(portions) != sizes[axis] or min(portions) < 1:
+            raise Wrong(Rule.FLAT, "a portion for each device along an axis that cuts the state", (axis, portions))
+    for weight in flat.weights if facts.program.trains else ():
+        shards = (shard for shard in facts.program.plan.state.shards if weight in shard.weights)
+        said = {a: found for s in shards for a, found in s.portions if a in flat.sharded.optimizer}
+        if said != own:
+            raise Wrong(Rule.FLAT, f"the portions {said}", own)
+
+
+def _total(flat: FlatParam, axis: str) -> int:
+    """The sum of the portions of the devices along an axis; each has one if they are equal."""
+    portions = dict(flat.sharded.portions)
+    return sum(portions[axis]) if axis in portions else dict(flat.submesh.axes)[axis]
+
+
+def _most(flat: FlatParam, cut: tuple[str, ...]) -> int:
+    """The elements of a part over these axes, on the device that has most."""
+    portions = dict(flat.sharded.portions)
+    largest = math.prod(max(portions[axis]) for axis in cut if axis in portions)
+    return flat.elements * largest // math.prod(_total(flat, axis) for axis in cut)
 
 
 def _with_shards(flat: FlatParam) -> Iterator[tuple[CompletionStep | None, tuple[str, ...]]]:

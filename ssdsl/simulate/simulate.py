@@ -1,13 +1,14 @@
 """Simulates one step of a program on a cluster, and reports its time, memory and traffic."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ssdsl.analyse.program_index import ProgramIndex
 from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
 from ssdsl.ir.execute import ActionPart
+from ssdsl.ir.param import by_portions
 from ssdsl.ir.program import Compute, Program, Role, Start, Update
 from ssdsl.model.products import step_flops
 from ssdsl.record import Record, replace
@@ -16,7 +17,7 @@ from ssdsl.simulate.early_receives import roles_of_devices
 from ssdsl.simulate.errors import NoHost
 from ssdsl.simulate.exposed import Exposure, exposures
 from ssdsl.simulate.memory.activations import Activations
-from ssdsl.simulate.memory.memory import memories
+from ssdsl.simulate.memory.memory import memories, state_bytes
 from ssdsl.simulate.price.costs import CommCost, Costs
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.roofline import Roofline
@@ -90,8 +91,9 @@ def simulated(program: Program, cluster: Cluster, prices: Prices, costs: Costs |
     )
     if costs.cores is not None and program.plan.devices > costs.cores:
         trace = on_cores(trace, [role.submesh.size for role in program.roles], costs.cores)
-    capacity: list[int | None] = [capacity_bytes(program, role, cluster) for role in program.roles]
-    memory = memories(program, trace, prices.activations, capacity)
+    fullest = [fullest_devices(program, role, cluster, prices.state) for role in program.roles]
+    capacity: list[int | None] = [capacity_bytes for _, capacity_bytes in fullest]
+    memory = memories(program, trace, prices.activations, capacity, [at for at, _ in fullest])
     return SimulatedStep(cluster, trace, epilogues(trace), memory)
 
 
@@ -141,10 +143,24 @@ def _price(program: Program, trace: Trace, cluster: Cluster, step_s: float) -> f
     return cluster.second_price(program.plan.devices) * step_s + sent
 
 
-def capacity_bytes(program: Program, role: Role, cluster: Cluster) -> int:
-    """The bytes of memory of a role's smallest device, divided by the number of ranks that share it."""
-    smallest = min(device.memory_bytes for device in cluster.devices(tuple(role.submesh.ranks())))
+def capacity_bytes(program: Program, role: Role, cluster: Cluster, ranks: Sequence[int] = ()) -> int:
+    """The bytes of memory of a role's smallest device, or of the smallest of these, divided by the number of ranks that
+    share it."""
+    smallest = min(device.memory_bytes for device in cluster.devices(tuple(ranks or role.submesh.ranks())))
     return int(smallest / cluster.sharing(program.plan.devices))
+
+
+def fullest_devices(
+    program: Program, role: Role, cluster: Cluster, state: StatePrecision
+) -> tuple[Mapping[str, int], int]:
+    """The devices of a role whose portions of the state leave least of their memory: their coordinates along axes with
+    portions, and the bytes of their memory."""
+    groups = by_portions(role.submesh, program.flats_of(role))
+    if len(groups) == 1:
+        return {}, capacity_bytes(program, role, cluster)
+    learned = {weight: 0.0 for flat in program.flats_of(role) for weight in flat.weights}
+    sized = [(at, capacity_bytes(program, role, cluster, ranks)) for at, ranks in groups]
+    return min(sized, key=lambda one: one[1] - state_bytes(program, state, role, learned, one[0]))
 
 
 def _device(

@@ -31,7 +31,20 @@ def programs(folder: Path) -> dict[str, Program]:
 
 def test_what_travels_is_what_the_engine_moves(tmp_path: Path) -> None:
     found = programs(tmp_path)
-    trip = ["one", "tensor", "stages", "zero3", "tensor", "zero1", "stages", "one", "zero3", "one"]
+    trip = [
+        "one",
+        "tensor",
+        "stages",
+        "zero3",
+        "tensor",
+        "zero1",
+        "portions",
+        "stages",
+        "portions",
+        "one",
+        "zero3",
+        "one",
+    ]
 
     def work(engine: Engine) -> Any:
         engine.optimizer(torch.optim.AdamW, lr=1e-2)

@@ -25,6 +25,7 @@ PLANS: dict[str, tuple[str, list[dict[str, int]]]] = {
     "any_zero3": ("resnet:tiny,statistics=4", [{"M": 2}]),
     "argus_codebook": ("argus:tiny", [{}, {"D": 2, "M": 2}]),
     "argus_pipeline": ("argus:tiny-prior", [{"D": 2, "M": 2}]),
+    "cephalo": (GPT, [{}]),
     "cross_mesh_gpt": (GPT, [{}]),
     "cross_mesh_u_transformer": ("u_transformer:tiny", [{"D": 2, "M": 2}]),
     "ga_planes_points": ("ga_planes:tiny", [{"M": 2}]),
@@ -33,6 +34,7 @@ PLANS: dict[str, tuple[str, list[dict[str, int]]]] = {
     "gpt_co_shard": (GPT, [{}, {"T": 2}]),
     "gpt_megatron": (GPT, [{}, {"V": 2, "P": 1, "R": 2}, {"D": 2, "T": 1, "M": 2, "R": 0}]),
     "gpt_zero3": (GPT, [{}]),
+    "fpdt": (GPT, [{}]),
     "fusionllm": ("gpt:tiny", [{}, {"S": 2, "F": 1, "percent": 10}]),
     "rannc_resnet": ("resnet:tiny,statistics=8", [{}, {"W": 2}]),
     "sketch_embeddings": ("t5:tiny", [{"E": 2, "T": 2, "M": 2, "R": 0}]),
@@ -45,6 +47,7 @@ PLANS: dict[str, tuple[str, list[dict[str, int]]]] = {
     "swin_megatron": (SWIN, [{}]),
     "swin_spmd": (SWIN, [{}, {"B": 1, "R": 0}]),
     "swin_zero3": (SWIN, [{}, {"D": 2, "M": 2, "R": 0}]),
+    "zero_infinity": (GPT, [{}]),
 }
 ELSEWHERE = {"mbart": "test_interlaced", "t5": "test_interlaced", "alphafold2": "test_alphafold2"}  # of tests/verify
 RUNS = [(plan, settings) for plan, (_, each) in PLANS.items() for settings in each]

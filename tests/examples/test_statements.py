@@ -60,6 +60,7 @@ MORE: list[tuple[str, str, dict[str, int]]] = [
     ("any_zero3", GPT, {"M": 2}),
     ("argus_codebook", "argus:tiny", {"D": 2, "M": 2}),
     ("argus_pipeline", "argus:tiny-prior", {"D": 2, "M": 2}),
+    ("cephalo", GPT, {}),
     ("cross_mesh_gpt", GPT, {"D": 2}),
     ("cross_mesh_u_transformer", "u_transformer:tiny", {"D": 2, "M": 2}),
     ("ga_planes_points", "ga_planes:tiny", {"M": 2}),
@@ -69,6 +70,7 @@ MORE: list[tuple[str, str, dict[str, int]]] = [
     ("mbart_megatron", MBART, {"D": 2, "T": 2, "M": 2, "R": 1}),
     ("mbart_zero3", MBART, {"M": 2, "R": 1}),
     ("rannc_resnet", "resnet:tiny,statistics=8", {"W": 2}),
+    ("fpdt", GPT, {}),
     ("fusionllm", "gpt:tiny", {"percent": 10}),
     ("sketch_embeddings", T5, {"D": 2, "P": 2, "E": 2, "T": 2, "M": 2, "R": 1}),
     ("sketch_large_images", SWIN, {"D": 2, "S": 2, "T": 2, "M": 2, "A": 2, "Z": 1}),
@@ -83,6 +85,7 @@ MORE: list[tuple[str, str, dict[str, int]]] = [
     ("swin_megatron", SWIN, {"D": 2, "M": 2}),
     ("swin_spmd", SWIN, {"M": 2}),
     ("swin_zero3", SWIN, {"D": 2, "M": 2}),
+    ("zero_infinity", GPT, {}),
 ]
 
 

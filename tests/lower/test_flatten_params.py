@@ -219,6 +219,17 @@ def test_a_flat_parameter_is_padded_to_equal_shards() -> None:
     assert flat.elements == 12
 
 
+def test_unequal_parts_are_in_proportion_to_the_portions() -> None:
+    """Of 36 elements, padded to 40, devices along dp have 3, 3, 2 and 2 tenths, those along tp a quarter and three."""
+    said = replace(shard(State.GRADS, "a", "dp", "tp"), portions=(("dp", (3, 3, 2, 2)), ("tp", (1, 3))))
+    (flat,) = flats(param("a", 4 * 36, partial=("dp",)), shards=(said,))
+    assert (flat.elements, flat.elements_over(("dp",)), flat.elements_over(("dp", "tp"))) == (40, 12, 9)
+    assert flat.elements_over(("dp", "tp"), {"dp": 2, "tp": 0}) == 2
+    borders = ((0, 12),), ((12, 24),), ((24, 32),), ((32, 40),)
+    cut = ReduceScatter(("dp",), 4 * 12, Cut(0, 1, 4, borders))
+    assert flat.completion.each == (cut, Narrow(("tp",), 12, Cut(0, 1, 2, (((0, 3),), ((3, 12),)))))
+
+
 def test_the_weights_of_a_module_are_gathered_together() -> None:
     params = [param(f"h.{n}.{name}", partial=("dp",)) for n in (0, 1) for name in ("up", "down")]
     whole = shard(State.WEIGHTS, "h.0.up h.0.down h.1.up h.1.down", "dp")

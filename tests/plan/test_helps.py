@@ -157,6 +157,8 @@ WAYS: dict[str, tuple[Follow, ...]] = {  # one for each line of a help
     "E0212": (change("$", " if S > 0 else 0"),),
     "E0214": (change(r"stage\.fwd", "{0}"),),
     "E0215": (put("1"),),
+    "E0385": (put("1"),),
+    "E0388": (change(r" = \[.*\]", ""),),
     "E0130": (change("--steps 3", ""),),
     "E0127": (lambda h: h.text.replace("assign model", f'{h.quoted[0]}\n    recompute model["h.*"]\nassign model'),),
     "E0128": (lambda h: h.with_line(f"{h.quoted[0]}\n    split model by heads into m = 2\nor:"),),

@@ -108,6 +108,8 @@ def test_a_cut_of_unequal_parts_divides_each(plan) -> None:
         ("split model by heads into tp\nsplit model by ffn into tp\nsplit model.linear by batch into tp", "E0205"),
         ("split model by batch into tp = 1", "E0208"),
         ("split model.weights by row into dp = 2", "E0218"),
+        ("split model.weights by row into dp = [0.5, 1]", "E0210"),
+        ("split model.optimizer by matrix into dp = [3, 1]", "E0218"),
     ],
 )
 def test_mistake(plan, line: str, code: str) -> None:

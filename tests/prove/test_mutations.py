@@ -32,6 +32,7 @@ OTHERS = [  # plans of these tests for models of their own
     ("sequence_parallel", DROPPING),
     ("again", DROPPING),
     ("whole_matrices", MODEL),
+    ("portions", MODEL),
     ("kept", MODEL),
     ("kept_by_roles", MODEL),
     ("recomputed", DROPPING),

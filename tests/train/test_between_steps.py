@@ -100,10 +100,10 @@ def test_each_is_awaited_where_the_program_says(tmp_path: Path, text: str, monke
 
     def noted_gather(flat: Sharded) -> None:
         gather(flat)
-        starts.extend([flat.number] if flat.levels.updated[0].world.rank == 0 else [])
+        starts.extend([flat.number] if flat.levels.updated[0].group.world.rank == 0 else [])
 
     def noted_settle(flat: Sharded) -> None:
-        if flat._updated is not None and (world := flat.levels.updated[0].world).rank == 0:
+        if flat._updated is not None and (world := flat.levels.updated[0].group.world).rank == 0:
             waits.append((flat.number, world.layer))
         settle(flat)
 

@@ -23,6 +23,7 @@ PLANS = {
     "assign stage[s] to gpus[pp = s] for s in 0..2\n",
     "zero1": f"mesh gpus(dp = 2)\nsplit model by batch into dp\nsplit model.optimizer by row into dp\n{ALL}",
     "zero3": f"mesh gpus(dp = 2)\nsplit model by batch into dp\nsplit model.weights by row into dp\n{ALL}",
+    "portions": f"mesh gpus(dp = 2)\nsplit model by batch into dp\nsplit model.grads by row into dp = [3, 1]\n{ALL}",
     "copied": f"mesh gpus(dp = 2)\nsplit model by batch into dp\nsplit model.optimizer by matrix into dp\n{ALL}",
     "whole": "mesh gpus(dp = 2)\nsplit model by batch into dp\nsplit model.weights by row into dp\n"
     f"split model.optimizer by matrix into dp\n{ALL}",
@@ -63,7 +64,13 @@ def trained(engine: Engine, folder: Path, *plans: str) -> Any:
 @pytest.mark.covering
 @pytest.mark.parametrize(
     "plans",
-    [("tensor", "stages", "tensor"), ("zero3", "one", "zero1"), ("zero1", "whole", "stages"), ("whole", "copied")],
+    [
+        ("tensor", "stages", "tensor"),
+        ("zero3", "one", "zero1"),
+        ("zero1", "whole", "stages"),
+        ("whole", "copied"),
+        ("portions", "zero3", "portions"),
+    ],
     ids="-".join,
 )
 def test_training_goes_on_as_if_nothing_had_changed(plans: tuple[str, ...], tmp_path: Path) -> None:

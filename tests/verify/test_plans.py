@@ -98,6 +98,7 @@ def test_adamw_steps_parts_as_it_steps_the_whole(
         ("zero", "recycling.py:recycling", {"Z": 3}),
         ("spatial", "unet3d", {}),
         ("unequal_stages", "gpt", {}),
+        ("portions", "gpt", {}),
         ("swapped", TIED, {}),
         ("stages", UNET, {}),
         ("uneven", "gpt", {}),

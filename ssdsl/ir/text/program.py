@@ -113,10 +113,14 @@ def _sharded(sharded: StateAxes) -> str:
 
     >>> _sharded(StateAxes((), ("dp",), ("dp",))), _sharded(StateAxes(("gpu",), ("gpu",), ("gpu", "node")))
     (' zero grads over (dp)', ' zero weights over (gpu), optimizer over (gpu, node)')
+    >>> _sharded(StateAxes((), (), ("dp",), (("dp", (3, 3, 2)),)))
+    ' zero optimizer over (dp = 3:3:2)'
     """
+    portions = {axis: f"{axis} = {':'.join(map(str, own))}" for axis, own in sharded.portions}
     states = ("weights", sharded.weights), ("grads", sharded.grads), ("optimizer", sharded.optimizer)
     pairs = zip(states, sharded.levels, strict=True)
-    cut = [f"{state} over {names_text(axes)}" for (state, axes), further in pairs if further]
+    named = ((state, [portions.get(axis, axis) for axis in axes]) for (state, axes), further in pairs if further)
+    cut = [f"{state} over {names_text(axes)}" for state, axes in named]
     return f" zero {', '.join(cut)}" if cut else ""
 
 

@@ -21,6 +21,7 @@ from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.plan import Plan, State
 from ssdsl.plan.plan import StateShard as StateShard
 from ssdsl.record import replace
+from ssdsl.runtime.layout.portions import parts_in
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
@@ -171,9 +172,9 @@ def _shares(lowering: Assembled, kinds: list[_Copied]) -> dict[tuple[_Kind, tupl
 def _flat(plan: Plan, number: int, kind: _Kind, params: list[Param]) -> FlatParam:
     ways = dict(kind.submesh.axes)
     used = sum(p.elements for p in params)
-    parts = math.prod(ways[axis] for axis in (*kind.sharded.optimizer, *kind.shares))
+    _, parts = kind.sharded.largest_over((*kind.sharded.optimizer, *kind.shares), ways)
     weights = tuple(p.weight for p in params)
-    elements = -(-used // parts) * parts  # padded, so that all parts are of one size
+    elements = -(-used // parts) * parts  # padded, so that parts are of one size, or as the portions say
     ahead = plan.state.gathered_ahead(weights) if kind.sharded.weights else 0
     about = number, kind.submesh, weights, kind.dtype, kind.sharded, Completion(), elements, ahead
     flat = FlatParam(*about, kept=kind.kept, on_host=kind.on_host)
@@ -254,7 +255,7 @@ def completion_of(
         once += [(Narrow, shares), (AllReduce, rest), (AllGather, shares)]
     elif rest:
         once.append((AllReduce, rest))
-    sizes = _Sizes(elements, ways)
+    sizes = _Sizes(elements, ways, sharded)
     steps = tuple(tuple(sizes.step(kind, axes) for kind, axes in found) for found in (in_backward, each, once))
     return Completion(steps[0], steps[1], (*steps[2], *([SumTiedGrads(tied)] if tied else [])))
 
@@ -264,10 +265,12 @@ _Planned = tuple[type[AllReduce | ReduceScatter | Narrow | AllGather], tuple[str
 
 @dataclass(slots=True)
 class _Sizes:
-    """The elements of a gradient between two steps: after a step that cuts it, the next ones are smaller."""
+    """The elements of a gradient between two steps, on the device that has most: after a step that cuts it, the next
+    ones are smaller."""
 
     elements: int
     ways: Mapping[str, int]
+    sharded: StateAxes
 
     def step(self, kind: type[AllReduce | ReduceScatter | Narrow | AllGather], axes: tuple[str, ...]) -> CompletionStep:
         """The step of this kind on the gradient as it is now."""
@@ -278,8 +281,11 @@ class _Sizes:
         if kind is AllGather:
             self.elements *= ranks
             return AllGather(axes, self.elements, cut)
-        self.elements //= ranks
-        return ReduceScatter(axes, before, cut) if kind is ReduceScatter else Narrow(axes, before, cut)
+        largest, total = self.sharded.largest_over(axes, self.ways)
+        self.elements = before * largest // total
+        if largest * ranks > total:
+            cut = replace(cut, at=parts_in(self.sharded.portions_over(axes, self.ways), before))
+        return ReduceScatter(axes, ranks * self.elements, cut) if kind is ReduceScatter else Narrow(axes, before, cut)
 
 
 def _cut_steps(partial: tuple[str, ...], axes: tuple[str, ...]) -> Iterator[_Planned]:
@@ -315,10 +321,13 @@ def _check_nested(lowering: Assembled, cuts: list[_Cut]) -> None:
 def _sharded(cut: _Cut) -> StateAxes:
     """The axes of each state of a parameter: its own, behind those of the state before it."""
     axes: list[tuple[str, ...]] = [()]
+    portions: dict[str, tuple[int, ...]] = {}
     for state in State:
-        own, _ = cut.get(state, ((), None))
+        own, shard = cut.get(state, ((), None))
         axes.append((*axes[-1], *(axis for axis in own if axis not in axes[-1])))
-    return StateAxes(*axes[1:])
+        portions |= shard.portions if shard is not None else ()
+    weights, grads, optimizer = axes[1:]
+    return StateAxes(weights, grads, optimizer, tuple((a, portions[a]) for a in optimizer if a in portions))
 
 
 def _buckets(kind: _Kind, params: list[Param]) -> list[list[Param]]:

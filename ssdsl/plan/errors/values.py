@@ -39,6 +39,7 @@ class Wanted(Enum):
     POSITION = "a whole number, the position in a list", "positions begin at 0: `stage[0]`"
     PART = "a whole number, `none` or `any`", "`[m = 0]` is part 0; `[m = any]`: all that have the index `m`"
     PARTS = "a number of parts or a list of sizes", "write `into m = 4`, or sizes: `into m = [3, 5]`"
+    PORTIONS = "a list of whole numbers", "give each device of the axis its portion: `into dp = [3, 3, 2]`"
     STAGES = "a number of stages or a list of their shares", "write `balance(model, 4)`, or `balance(model, [2, 1, 1])`"
     SHARE = (
         "a number, a stage's share of the work",
@@ -55,6 +56,7 @@ class Wanted(Enum):
 
 ITEMS = {  # what is wanted of each item of a list
     Wanted.NUMBERS: Wanted.WHOLE,
+    Wanted.PORTIONS: Wanted.WHOLE,
     Wanted.WIDTHS: Wanted.WHOLE,
     Wanted.TRIED: Wanted.WHOLE,
     Wanted.PARTS: Wanted.WHOLE,

@@ -174,11 +174,17 @@ class Operation:
     error: Exception | None = None
 
     def end(self, error: Exception | None = None) -> None:
-        """Ends it, if it has not ended."""
+        """Ends it, if it has not ended, and lets go of its tensors."""
         if not self.is_over:
             self.is_over, self.error = True, error
             self.messages.clear()
-            self.finish(error)
+            finish, self.finish, self.steps = self.finish, lambda _: None, _none()
+            finish(error)
+
+
+def _none() -> Steps:
+    """No steps."""
+    yield from ()
 
 
 class EmulatedNetwork:

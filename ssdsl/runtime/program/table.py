@@ -93,6 +93,7 @@ class FlatEntry:
     weights start `ahead` gathers before the one that is awaited. `homes` are those of the weights, if there are any.
     What lies in the memory of the host is `on_host`: "optimizer", its state alone, "weights" with it, or nothing.
     Gathered weights stay through several tasks in parts over the axes `kept`, whole without any; None if they do not.
+    Along axes with `portions` the parts are in this proportion, along others they are equal.
     """
 
     number: int
@@ -104,6 +105,7 @@ class FlatEntry:
     homes: tuple[HomeEntry | None, ...] = ()
     kept: Axes | None = None
     on_host: str = ""
+    portions: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Flat parameters: weights whose gradients are reduced together, and whose state is sharded together.
 
 A flat parameter concatenates its weights into a tensor [elements], padded to a multiple of the shards. Where its state
-is sharded (ZeRO; Rajbhandari et al. 2020), each rank updates an equal part, the `shard`. What is `held` of the weights
-between steps may be more:
+is sharded (ZeRO; Rajbhandari et al. 2020), each rank updates a part, the `shard`: an equal one, or one as large as the
+plan's portions say (`completion.py`). What is `held` of the weights between steps may be more:
 
 | class | ZeRO | held between steps | optimizer steps on |
 |---|---|---|---|
@@ -27,7 +27,7 @@ from ..link.host import FromHost, HostLink, to_host
 from ..profile.operator_clock import TimedPlace
 from ..ranks.transport import PendingWork, Works
 from ..ranks.world import Group
-from .completion import CompletionStep, GradientCompletion, Levels, gathered, part_of
+from .completion import CompletionStep, FlatCut, GradientCompletion, Levels
 from .gradient_buckets import Bucket, Reduction
 
 Tensors = Mapping[str, torch.Tensor]
@@ -61,9 +61,9 @@ class Tie:
 
 @dataclass(frozen=True)
 class Stays:
-    """The parts in which gathered weights stay through several tasks: one for each rank of a group, or whole."""
+    """The parts in which gathered weights stay through several tasks: those of a cut, or whole."""
 
-    group: Group | None
+    cut: FlatCut | None
 
 
 class FlatWeights:
@@ -260,8 +260,8 @@ class Sharded(FlatWeights):
         self._sum: torch.Tensor | None = None  # of the gradients that were scattered
 
     def _shard_of(self, held: torch.Tensor) -> torch.Tensor:
-        for group in self.levels.updated:
-            held = part_of(held, group)
+        for cut in self.levels.updated:
+            held = cut.part_of(held)
         return held
 
     def trained(self) -> Iterable[torch.Tensor]:
@@ -281,9 +281,9 @@ class Sharded(FlatWeights):
     def _in_shard(self) -> Iterator[tuple[str, tuple[int, int], slice]]:
         """The weights that lie in this rank's shard: their elements, and the place of these in the shard."""
         first, size = 0, self.elements
-        for group in self.levels.groups:
-            size //= group.size
-            first += group.index * size
+        for cut in self.levels.cuts:
+            start, stop = cut.span(size)
+            first, size = first + start, stop - start
         for slot in self.slots:
             low, high = max(slot.start, first), min(slot.stop, first + size)
             if low < high:
@@ -296,11 +296,11 @@ class Sharded(FlatWeights):
         self.settle()
         outer, *inner = self.levels.updated
         part = self.shard.detach().clone()
-        for group in reversed(inner):
-            with self.noted(group):
-                part = gathered(part, group)
-        with self.noted(outer):
-            self._updated = Works([outer.start_all_gather(self.held.detach(), part)], part)
+        for cut in reversed(inner):
+            with self.noted(cut.group):
+                part = cut.gathered(part)
+        with self.noted(outer.group):
+            self._updated = Works([outer.start_gather(self.held.detach(), part)], part)
 
     def settle(self) -> None:
         """Awaits the gather that fills `held`."""
@@ -406,20 +406,21 @@ class ShardedWeights(Sharded):
         tied: Tie | None,
         parts: int,
         levels: Levels,
-        weights: Group,
+        weights: FlatCut,
         ahead: int,
         stays: Stays | None,
         lies_on_host: bool,
     ) -> None:
         super().__init__(number, values, tied, parts, levels)
-        self.group, self.ahead, self.stays, self.lies_on_host = weights, ahead, stays, lies_on_host
+        self.cut, self.group = weights, weights.group
+        self.ahead, self.stays, self.lies_on_host = ahead, stays, lies_on_host
         self._keeps = False
         self._kept: torch.Tensor | None = None
         self._gradient: torch.Tensor | None = None  # of weights that stay whole, [elements]
         self._on_device: torch.Tensor | None = None  # the gradient of what is held on the host, so far
         whole = self.concatenated(next(iter(values.values())), values.values())
         self._like = whole.new_empty(0)  # on the device
-        part = part_of(whole, weights)
+        part = weights.part_of(whole)
         self.held = torch.nn.Parameter(to_host(part) if lies_on_host else part.clone())
         self.shard = torch.nn.Parameter(self._shard_of(self.held.detach())) if levels.updated else self.held
         self._again: torch.Tensor | None = None
@@ -429,7 +430,7 @@ class ShardedWeights(Sharded):
     @property
     def stays_whole(self) -> bool:
         """Whether gathered weights stay whole, and their gradients with them."""
-        return self.stays is not None and self.stays.group is None
+        return self.stays is not None and self.stays.cut is None
 
     def keep(self) -> None:
         """Keeps what is gathered next."""
@@ -516,17 +517,17 @@ class ShardedWeights(Sharded):
         if self.stays_whole and (self._kept is not None or (self._keeps and self._coming)):
             return
         self.settle()
-        part, group = self.held.detach(), self.group
-        if self._kept is not None and self.stays is not None and self.stays.group is not None:
-            part, group = self._kept, self.stays.group
-        whole = self._like.new_empty(part.numel() * group.size)
-        if self.lies_on_host and group is self.group:
-            copied = FromHost(part, mine := part_of(whole, group))
-            with copied, self.noted(group):
-                self._coming.append((whole, Works([copied, group.start_all_gather(whole, mine)])))
+        part, cut = self.held.detach(), self.cut
+        if self._kept is not None and self.stays is not None and self.stays.cut is not None:
+            part, cut = self._kept, self.stays.cut
+        whole = self._like.new_empty(self.elements)
+        if self.lies_on_host and cut is self.cut:
+            copied = FromHost(part, mine := cut.part_of(whole))
+            with copied, self.noted(cut.group):
+                self._coming.append((whole, Works([copied, cut.start_gather(whole, mine)])))
             return
-        with self.noted(group):
-            self._coming.append((whole, group.start_all_gather(whole, part)))
+        with self.noted(cut.group):
+            self._coming.append((whole, cut.start_gather(whole, part)))
 
     def _gathered(self) -> torch.Tensor:
         """All weights [elements], gathered from what the ranks hold: now, if no gather has started ahead."""
@@ -538,8 +539,8 @@ class ShardedWeights(Sharded):
             whole, work = self._coming.popleft()
             work.wait()
             if self._keeps and self._kept is None and self.stays is not None:
-                group = self.stays.group
-                self._kept = whole if group is None else part_of(whole, group).clone()
+                cut = self.stays.cut
+                self._kept = whole if cut is None else cut.part_of(whole).clone()
         self.group.world.ahead.awaited(self)
         return whole
 
@@ -597,10 +598,10 @@ def make_flat_param(
     stays: Stays | None = None,
     lies_on_host: bool = False,
 ) -> FlatWeights:
-    """The flat parameter of these weights, with their state sharded over the groups of the levels. `parts` is the
-    number of equal parts into which its completion cuts it; weights are gathered `ahead` of their readers, and those
+    """The flat parameter of these weights, with their state sharded over the groups of the levels. Its length is a
+    multiple of `parts`, so that its completion can cut it; weights are gathered `ahead` of their readers, and those
     that are kept stay as `stays` says. What is held of gathered ones may lie on the host."""
-    if not levels.groups:
+    if not levels.cuts:
         return Replicated(number, values, tied, parts)
     if levels.weights is None:
         return ShardedState(number, values, tied, parts, levels)

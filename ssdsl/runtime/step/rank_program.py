@@ -154,5 +154,5 @@ def _weights(role: RoleEntry | None) -> dict[str, tuple[object, ...]]:
     if role is None:
         return {}
     trained = ((f, weight) for f in role.flats for weight in f.weights)
-    found: dict[str, tuple[object, ...]] = {w.name: (f.number, f.sharded, w.takes) for f, w in trained}
+    found: dict[str, tuple[object, ...]] = {w.name: (f.number, f.sharded, f.portions, w.takes) for f, w in trained}
     return found | {w.name: w.takes for w in role.others}

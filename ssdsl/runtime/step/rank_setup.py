@@ -6,11 +6,22 @@ from collections.abc import Iterator
 import torch
 
 from ..layout.cut import Piece
+from ..layout.portions import joint_portions
 from ..program.initial_state import InitialState
-from ..program.table import MoveEntry, Parcel, RoleEntry, SignalEntry, Steps, SubmeshEntry, Table, TransferEntry
+from ..program.table import (
+    FlatEntry,
+    MoveEntry,
+    Parcel,
+    RoleEntry,
+    SignalEntry,
+    Steps,
+    SubmeshEntry,
+    Table,
+    TransferEntry,
+)
 from ..ranks.transfers import Box, Broadcast, Leg, Message, Peer, SentSignal, ValueTransfer
 from ..ranks.world import Group, World
-from .completion import CompletionStep, GradientCompletion, Levels
+from .completion import CompletionStep, FlatCut, GradientCompletion, Levels
 from .flat_params import Stays, Tie, make_flat_param
 from .parts import pieces_of
 from .weights import Weights
@@ -142,12 +153,12 @@ def weights_of(
     for flat in role.flats:
         pieces = pieces_of(flat.weights, role, world)
         values = {p.name: part(p) for p in pieces}
-        levels = Levels(*(world.groups[role.mesh, axes] if axes else None for axes in flat.sharded))
+        levels = Levels(*(_cut(world, role, flat, axes) if axes else None for axes in flat.sharded))
         steps = [step for steps in flat.completion for step in steps]
         tie = ties[flat.weights[0].name] if any(kind == "sum_tied" for kind, _ in steps) else None
         cuts = [axes for kind, axes in steps if kind in ("narrow", "reduce_scatter")]
-        parts = math.prod(world.groups[role.mesh, axes].size for axes in cuts)  # into which the gradient is cut
-        kept = Stays(world.groups[role.mesh, flat.kept] if flat.kept else None) if flat.kept is not None else None
+        parts = math.prod(sum(_cut(world, role, flat, axes).portions) for axes in cuts)
+        kept = Stays(_cut(world, role, flat, flat.kept) if flat.kept else None) if flat.kept is not None else None
         flats.append(
             make_flat_param(flat.number, values, levels, tie, parts, flat.ahead, kept, flat.on_host == "weights")
         )
@@ -158,10 +169,15 @@ def weights_of(
 def completions_of(role: RoleEntry, world: World) -> dict[int, GradientCompletion]:
     """The completions of the gradients of each of a role's flat parameters, by its number."""
 
-    def steps(found: Steps) -> tuple[CompletionStep, ...]:
-        return tuple(CompletionStep(kind, world.groups[role.mesh, axes]) for kind, axes in found if axes)
+    def steps(flat: FlatEntry, found: Steps) -> tuple[CompletionStep, ...]:
+        return tuple(CompletionStep(kind, _cut(world, role, flat, axes)) for kind, axes in found if axes)
 
-    return {flat.number: GradientCompletion(*map(steps, flat.completion)) for flat in role.flats}
+    return {flat.number: GradientCompletion(*(steps(flat, of) for of in flat.completion)) for flat in role.flats}
+
+
+def _cut(world: World, role: RoleEntry, flat: FlatEntry, axes: tuple[str, ...]) -> FlatCut:
+    """The parts of a flat parameter over some axes."""
+    return FlatCut(world.groups[role.mesh, axes], joint_portions(axes, world.meshes[role.mesh].axes, flat.portions))
 
 
 def tie_groups(table: Table, world: World) -> dict[str, Tie]:

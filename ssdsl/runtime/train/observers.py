@@ -13,7 +13,6 @@ import torch
 from ..health.failure import save
 from ..layout.cut import Piece
 from ..profile.recorder import time_messages, time_network
-from ..step.completion import gathered
 from ..step.flat_params import FlatWeights
 from ..step.weights import Weights
 from .engine import Engine
@@ -158,7 +157,7 @@ def _gathered(flat: FlatWeights, mine: torch.Tensor | None) -> torch.Tensor:
     """All shards concatenated; not counted as communication of the step."""
     assert flat.shard is not None
     part = torch.zeros_like(flat.shard) if mine is None else mine.detach()
-    for group in reversed(flat.levels.groups):
-        with group.world.uncounted():
-            part = gathered(part.contiguous(), group)
+    for cut in reversed(flat.levels.cuts):
+        with cut.group.world.uncounted():
+            part = cut.gathered(part.contiguous())
     return part

@@ -67,8 +67,9 @@ class WeightGradients(Record):
             if here
         }
         gathered = list(chain.from_iterable(flats))
-        parts = {w: f.elements // f.elements_over(f.sharded.weights) for f in gathered for w in f.weights}
-        stays = {name: size // parts.get(name.value, 1) for name, size in whole.items() if name not in buckets}
+        held = {w: (f.elements_over(f.sharded.weights), f.elements) for f in gathered for w in f.weights}
+        parts = ((name, size, held.get(name.value, (1, 1))) for name, size in whole.items() if name not in buckets)
+        stays = {name: size * part // elements for name, size, (part, elements) in parts}
         anew = frozenset(Name(weight) for flat in gathered if flat.completion.each for weight in flat.weights)
         return cls(whole, stays, anew, buckets, of_sections)
 

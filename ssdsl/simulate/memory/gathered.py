@@ -43,7 +43,7 @@ def _backward(facts: ProgramIndex, function: Function) -> Iterator[GatherStep | 
             yield step
         elif not flat.stays_whole:
             yield from (Touch(step.at, storage, TouchKind.DROP) for storage in (_weights(flat.number), REDUCED))
-            yield Touch(step.at, REDUCED, TouchKind.MAKE, flat_bytes(flat))
+            yield Touch(step.at, REDUCED, TouchKind.MAKE, flat_bytes(flat) + _padded_bytes(flat))
 
 
 def _touches(
@@ -58,13 +58,25 @@ def _touches(
         if isinstance(step, Touch):
             yield step
         else:
-            own = (flats[gathers[n]] for n in next(starts) if not _stays(flats[gathers[n]], is_forward=is_forward))
+            own = [flats[gathers[n]] for n in next(starts) if not _stays(flats[gathers[n]], is_forward=is_forward)]
             yield from (Touch(step.at, _weights(flat.number), TouchKind.GATHER, flat_bytes(flat)) for flat in own)
+            for flat in (flat for flat in own if flat.sharded.portions):  # until they arrive
+                yield Touch(step.at, _padded(flat.number), TouchKind.MAKE, _padded_bytes(flat))
+            yield Touch(step.at, _padded(step.gather[1]), TouchKind.DROP)
 
 
 def _stays(flat: FlatParam, *, is_forward: bool) -> bool:
     """Whether the weights stay whole in tasks of this direction."""
     return flat.stays_whole and not (is_forward and flat.kept is not None and flat.kept.in_backward)
+
+
+def _padded(flat: int) -> str:
+    return f"parts of flat{flat}"
+
+
+def _padded_bytes(flat: FlatParam) -> int:
+    """The buffer of a collective whose parts are unequal, each padded to the largest."""
+    return flat_bytes(flat) * flat.gathered_over(flat.sharded.weights) // flat.elements if flat.sharded.portions else 0
 
 
 def _weights(flat: int) -> str:

@@ -47,13 +47,20 @@ from ssdsl.simulate.timeline import MEMORY_PARTS, Memory
 Change = tuple[float, int, str]  # a moment, and the bytes of a part that are allocated, or freed if negative
 
 
-def memories(program: Program, trace: Trace, activations: Activations, capacity: list[int | None]) -> list[Memory]:
-    """The memory of one device of each role."""
+def memories(
+    program: Program,
+    trace: Trace,
+    activations: Activations,
+    capacity: list[int | None],
+    places: Sequence[Mapping[str, int]],
+) -> list[Memory]:
+    """The memory of one device of each role: of that at these coordinates, where devices have unequal portions of the
+    state."""
     found, inputs, gradients = [], Inputs(activations.facts), Gradients(activations.facts)
     for r, (role, ran) in enumerate(zip(program.roles, trace.ran, strict=True)):
         live = _Liveness(program, activations, gradients)
         live.run(role, ran)
-        state = state_of(program, activations.facts.state, role, _by_weight(program, live.learned))
+        state = state_of(program, activations.facts.state, role, _by_weight(program, live.learned), places[r])
         curve = _curve(r, [*state, (0.0, inputs.of(role), "inputs"), *live.changes], capacity[r])
         on_host = host_bytes(program, activations.facts.state, role) + live.most_on_host
         found.append(replace(curve, host_bytes=on_host))
@@ -77,24 +84,31 @@ def _curve(row: int, changes: list[Change], capacity: int | None) -> Memory:
 # -- state -------------------------------------------------------------------------------------------------------------
 
 
-def state_of(program: Program, state: StatePrecision, role: Role, learned: Mapping[str, float]) -> Iterator[Change]:
+def state_of(
+    program: Program,
+    state: StatePrecision,
+    role: Role,
+    learned: Mapping[str, float],
+    at: Mapping[str, int] = MappingProxyType({}),
+) -> Iterator[Change]:
     """Yields the memory of a role's state: weights and optimizer state from the start, the gradient of a weight from
-    the time at which it is `learned`. Gradients that are reduced together are one tensor, from the first one on."""
+    the time at which it is `learned`. Gradients that are reduced together are one tensor, from the first one on. Of
+    unequal parts it is that of the device at these coordinates, or of the largest one."""
     elements = {(p.weight, p.submesh): p.elements for p in program.params}
     here = [flat for flat in program.flats_of(role) if not flat.on_host]
     yield 0.0, homes_bytes(program, state, here), "optimizer"
     for flat in program.flats_of(role):
-        own = flat.elements_over(flat.sharded.optimizer)
+        own = flat.elements_over(flat.sharded.optimizer, at)
         if flat.homes:
             left = sum(elements[w, flat.submesh] for w, home in zip(flat.weights, flat.homes, strict=True) if not home)
             own = own * left // flat.elements
         if flat.on_host is not State.WEIGHTS:
-            yield 0.0, flat_bytes(flat, flat.sharded.weights), "weights"
+            yield 0.0, flat_bytes(flat, flat.sharded.weights, at), "weights"
         if not flat.on_host:
             yield 0.0, own * state.optimizer_bytes(flat.dtype), "optimizer"
         times, itemsize = [(learned[w], w) for w in flat.weights if w in learned], state.gradient_bytes(flat.dtype)
         if times and (is_reduced(flat) or flat.sharded.grads):
-            yield min(times)[0], flat.elements_over(flat.sharded.grads) * itemsize, "gradients"
+            yield min(times)[0], flat.elements_over(flat.sharded.grads, at) * itemsize, "gradients"
         else:
             yield from ((time, elements[w, flat.submesh] * itemsize, "gradients") for time, w in times)
     others = on_devices(role, [p for p in program.params if not p.trained])
@@ -131,10 +145,14 @@ def host_bytes(program: Program, state: StatePrecision, role: Role) -> int:
 
 
 def state_bytes(
-    program: Program, state: StatePrecision, role: Role, learned: Mapping[str, float] = MappingProxyType({})
+    program: Program,
+    state: StatePrecision,
+    role: Role,
+    learned: Mapping[str, float] = MappingProxyType({}),
+    at: Mapping[str, int] = MappingProxyType({}),
 ) -> int:
     """The bytes of state on a device of a role, with the gradients of the weights that are `learned`."""
-    return sum(size for _, size, _ in state_of(program, state, role, learned))
+    return sum(size for _, size, _ in state_of(program, state, role, learned, at))
 
 
 def _by_weight(program: Program, learned: Mapping[int, float]) -> dict[str, float]:

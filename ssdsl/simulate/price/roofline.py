@@ -29,7 +29,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Device
 from ssdsl.ir.function import Function, OpPart, Section
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.param import FlatParam
+from ssdsl.ir.param import FlatParam, by_portions
 from ssdsl.ir.program import Compute, Free, OnFlat, Role, Start, Traced, Travel, Update, Wait, WaitReduce
 from ssdsl.ir.uses import InstrPlace
 from ssdsl.model.graph import ITEMSIZE
@@ -304,8 +304,12 @@ class Roofline:
         state = self.facts.state
         flats = self.program.flats_of(role)
         here = [f for f in flats if not f.on_host]
-        traffic = sum(state.update_traffic(f.dtype) * f.elements_over(f.sharded.optimizer) for f in here)
-        update = Cost(traffic * max(1 / d.achievable_bandwidth() for d in self.devices[role.name]))
+        times = []
+        for at, ranks in by_portions(role.submesh, here):
+            traffic = sum(state.update_traffic(f.dtype) * f.elements_over(f.sharded.optimizer, at) for f in here)
+            devices = self.cluster.devices(ranks) if at else self.devices[role.name]
+            times.append(traffic * max(1 / d.achievable_bandwidth() for d in devices))
+        update = Cost(max(times))
         update = total((update, *self._on_host(role, [f for f in flats if f.on_host])))
         homes = (self.network.collective(c, flat.submesh) for flat in flats for c in of_homes(self.facts, flat))
         return total((update, *homes))

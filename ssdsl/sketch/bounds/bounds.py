@@ -282,6 +282,7 @@ class Bounds:
                 share = shares[key] = _share(cuts[record], use.operator.inputs[use.operand])
             where = record.place, use.weight
             weights[where] = max(weights.get(where, 0.0), share)
+        portions = {axis: min(own) / sum(own) for shard in plan.state.shards for axis, own in shard.portions}
         sharded: dict[tuple[Kept, str], set[str]] = {}
         for shard in (*plan.state.shards, *plan.state.matrices):
             for kind in (kind for kind in Kept if kind.stage <= shard.state.stage):
@@ -298,7 +299,9 @@ class Bounds:
                 if (kind, name) in on_host:
                     continue
                 axes = sharded.get((kind, name), ())
-                total += size / prod(sizes[place.mesh].get(axis, 1) for axis in axes) if axes else size
+                unequal = prod(portions[a] for a in axes if a in portions and a in sizes[place.mesh])
+                equal = prod(sizes[place.mesh].get(axis, 1) for axis in axes if axis not in portions)
+                total += size * unequal / equal if axes else size
             held[place] = held.get(place, 0.0) + share * total
 
         def of(place: Placement) -> HeldBytes:

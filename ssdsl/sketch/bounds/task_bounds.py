@@ -26,7 +26,7 @@ from ssdsl.plan.plan import ClockOrder, ClockRow, OpPlan, Phase, Placement, Plan
 from ssdsl.record import replace
 from ssdsl.simulate.memory.memory import Inputs, state_bytes
 from ssdsl.simulate.price.costs import Cost
-from ssdsl.simulate.simulate import Prices, capacity_bytes, prices
+from ssdsl.simulate.simulate import Prices, fullest_devices, prices
 from ssdsl.sketch.bounds.bounds import HeldBytes, Least
 from ssdsl.text.source import Span
 
@@ -108,8 +108,8 @@ class Unordered:
         own = [f for f in self.program.functions if role in self.members[f.submesh]]
         learned = {p.var.name.value: 0.0 for f in own for p in f.parameters}
         working = max((self.working_bytes(f)[1] for f in own), default=0)
-        capacity = capacity_bytes(self.program, self.program.roles[role], self.prices.cluster)
-        return share * capacity - self.state_bytes(role, learned) - self.input_bytes(role) - working
+        at, capacity = fullest_devices(self.program, self.program.roles[role], self.prices.cluster, self.prices.state)
+        return share * capacity - self.state_bytes(role, learned, at) - self.input_bytes(role) - working
 
     def working_bytes(self, function: Function) -> tuple[int, int]:
         """The bytes that a backward needs while it runs, beside those that its task keeps: what it recomputes, the
@@ -119,10 +119,15 @@ class Unordered:
         gathered = kept.gathered_bytes if function.backward is not Backward.WHOLE else 0
         return kept.first_bytes + gathered, kept.later_bytes + gathered
 
-    def state_bytes(self, role: int, learned: Mapping[str, float] = MappingProxyType({})) -> int:
+    def state_bytes(
+        self,
+        role: int,
+        learned: Mapping[str, float] = MappingProxyType({}),
+        at: Mapping[str, int] = MappingProxyType({}),
+    ) -> int:
         """The bytes of weights and optimizer state of a device, and of the gradients of the weights that are
         `learned`."""
-        return state_bytes(self.program, self.prices.state, self.program.roles[role], learned)
+        return state_bytes(self.program, self.prices.state, self.program.roles[role], learned, at)
 
     def input_bytes(self, role: int) -> int:
         """The bytes of a device's part of the batch."""
@@ -203,8 +208,9 @@ def least_of(
         computing += role.submesh.size * computes
         kept = sum(map(found.kept_bytes, own))
         runs = min((working(f) for f in own if f.backward is not Backward.NONE), default=0)
-        held = kept + found.state_bytes(r) + found.input_bytes(r) + runs
-        memory.append(HeldBytes(held, capacity_bytes(found.program, role, cluster), kept))
+        at, capacity = fullest_devices(found.program, role, cluster, found.prices.state)
+        held = kept + found.state_bytes(r, at=at) + found.input_bytes(r) + runs
+        memory.append(HeldBytes(held, capacity, kept))
     cores = found.prices.costs.cores
     return Least(step if cores is None else max(step, computing / cores), tuple(memory))
 

@@ -13,6 +13,7 @@ from ssdsl.ir.param import (
     SumTiedGrads,
 )
 from ssdsl.ir.program import Program
+from ssdsl.lower.params.flatten_params import completion_of
 from ssdsl.plan.plan import State
 from ssdsl.plan.regions import Digit
 from ssdsl.record import replace
@@ -177,6 +178,36 @@ def kept_otherwise(program: Program) -> Found:
                 if bool(axes) != bool(flat.kept.axes) or not {*axes} < {*flat.sharded.weights}:
                     yield f"{where} {axes}", become(replace(flat, kept=replace(flat.kept, axes=axes)))
             yield f"{where} none", become(replace(flat, kept=None))
+
+
+@mutation
+def border_moved(program: Program) -> Found:
+    """A part of a gradient ends elsewhere than the portions say."""
+    for where, _, step, become in _steps(program):
+        if isinstance(step, ReduceScatter | Narrow) and (at := step.target.at) is not None:
+            for k, (((start, end),), ((_, stop),)) in enumerate(itertools.pairwise(at)):
+                moved = *at[:k], ((start, end - 1),), ((end - 1, stop),), *at[k + 2 :]
+                yield f"{where} {k}", become(replace(step, target=replace(step.target, at=moved)))
+            yield f"{where} equal", become(replace(step, target=replace(step.target, at=None)))
+
+
+@mutation
+def portions_changed(program: Program) -> Found:
+    """Devices have other portions of the state than the plan says, also where all else fits to it."""
+    for where, flat, become in _flats(program):
+        for k, (axis, portions) in enumerate(flat.sharded.portions):
+            for other in (portions[::-1], (*portions[:-1], portions[-1] + 1), portions[:-1]):
+                sharded = replace(flat.sharded, portions=put(flat.sharded.portions, k, (axis, other)))
+                if sharded != flat.sharded:
+                    yield f"{where} {other}", become(replace(flat, sharded=sharded))
+                if len(other) == len(portions) and sum(other) == sum(portions) and other != portions:
+                    partial = next(
+                        p.partial for p in program.params if p.submesh == flat.submesh and p.weight == flat.weights[0]
+                    )
+                    about = partial, sharded, flat.elements, dict(flat.submesh.axes)
+                    fitting = completion_of(*about, flat.completion.tied, stays_whole=flat.stays_whole)
+                    yield f"{where} all {other}", become(replace(flat, sharded=sharded, completion=fitting))
+            yield f"{where} equal", become(replace(flat, sharded=replace(flat.sharded, portions=())))
 
 
 @mutation

@@ -8,7 +8,7 @@ import torch
 
 from ssdsl.runtime.ranks.transport import Merge, PendingWork, Transport, Works
 from ssdsl.runtime.ranks.world import Group, World
-from ssdsl.runtime.step.completion import CompletionStep, GradientCompletion, Levels
+from ssdsl.runtime.step.completion import CompletionStep, FlatCut, GradientCompletion, Levels
 from ssdsl.runtime.step.flat_params import FlatWeights, make_flat_param
 from ssdsl.runtime.step.gradient_buckets import filling
 
@@ -39,13 +39,14 @@ class Chain:
         self.transport = Alone()
         self.events = self.transport.started
         group = Group("dp", (0, 1), 0, None, World(self.transport))
-        levels = Levels(optimizer=group if kind == "reduce_scatter" else None)
+        cut = FlatCut(group, (1,) * group.size)
+        levels = Levels(optimizer=cut if kind == "reduce_scatter" else None)
         generator = torch.Generator().manual_seed(0)
         self.flats: list[FlatWeights] = []
         for n in range(layers):
             values = {f"w{n}": torch.randn(WIDTH, WIDTH, generator=generator)}
             flat = make_flat_param(n, values, levels, None, 2)
-            flat.completion = GradientCompletion(once=(CompletionStep(kind, group),))
+            flat.completion = GradientCompletion(once=(CompletionStep(kind, cut),))
             self.flats.append(flat)
 
     def backward(self, order: list[int], forget: int | None = None) -> None:
