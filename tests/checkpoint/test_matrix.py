@@ -59,7 +59,7 @@ NOT_GPT = {
 PLANS = sorted(p.stem for folder in ("examples", "tests/verify/plans") for p in (ROOT / folder).glob("*.ssp"))
 MORE: dict[str, list[tuple[str, dict[str, int]]]] = {
     "gpt": [
-        *((plan, {}) for plan in PLANS if plan not in NOT_GPT),
+        *((plan, {}) for plan in PLANS if plan not in {*NOT_GPT, "portions"}),
         ("data_parallel", {"D": 1}),
         ("megatron", {"D": 2}),
         ("megatron", {"T": 4, "S": 2}),
@@ -70,6 +70,7 @@ MORE: dict[str, list[tuple[str, dict[str, int]]]] = {
         ("idle", {}),
         ("unequal", {}),
         ("breadth_first", {"V": 1}),
+        ("portions", {}),
         ("sketch", {}),
     ],
     "mixed": [

@@ -56,6 +56,7 @@ PLANS: dict[str, tuple[str, dict[str, int]]] = {  # all examples, and the plans 
     "nested_state": ("gpt", {}),
     "one_f_one_b": (LONGER, {}),
     "pipeline": ("swin", {}),
+    "portions": ("gpt", {}),
     "recomputed": ("convnet.py:unet", {}),
     "sequence_parallel": ("gpt", {}),
     "sketch": (LONGER, {"S": 2, "M": 2}),
