@@ -35,8 +35,9 @@ class PlanCell(Record):
         return self.plan._repr_html_() + ("" if self.step is None else self.step._repr_html_())
 
 
-def ssp(line: str, cell: str) -> PlanCell | None:
-    """Compiles the plan in a cell; `line` has the options that a header may have. Prints mistakes, and returns None."""
+def ssp(line: str, cell: str) -> PlanCell:
+    """Compiles the plan in a cell; `line` has the options that a header may have. Mistakes end the cell, without a
+    traceback."""
     try:
         own = header_of(Source("%%ssp", f"# for: {line}")) if line.strip() else Header()
         source = Source("cell.ssp", cell)
@@ -44,10 +45,16 @@ def ssp(line: str, cell: str) -> PlanCell | None:
         cluster = own.given("--cluster") or header_of(source).given("--cluster")
         return PlanCell(plan, None if cluster is None else plan.simulate(cluster))
     except PlanError as error:
-        print("\n\n".join(map(render, error.diagnostics)))
+        raise _mistakes("\n\n".join(map(render, error.diagnostics))) from None
     except ValueError as error:
-        print(error)
-    return None
+        raise _mistakes(str(error)) from None
+
+
+def _mistakes(text: str) -> Exception:
+    """What ends a cell without a traceback."""
+    from IPython.core.error import UsageError  # which a notebook has
+
+    return UsageError(f"\n{text}")
 
 
 def register(shell: Any) -> None:

@@ -15,6 +15,7 @@ from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
 from ssdsl.text.diagnostic import PlanError
 
+GRAPH = ".graph"
 MODEL, SET = "--model", "--set"
 
 
@@ -75,7 +76,10 @@ def _header(plan: str) -> Header:
 def _model(plan: str, model: str) -> str:
     """The model of a header, whose file is looked for beside the plan first. Raises PlanError if the user does not want
     to run that file."""
-    if (named := model_file(model, plan_path(plan).parent)) is None:
+    folder = plan_path(plan).parent
+    if model.endswith(GRAPH) and (folder / model).exists():
+        return str(folder / model)
+    if (named := model_file(model, folder)) is None:
         return model
     path, found = named
     if is_consented(path):

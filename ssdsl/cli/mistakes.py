@@ -59,12 +59,13 @@ class AllMistakes(PlanError):
 
 def fix(plan: str, error: PlanError, yes: bool) -> bool:
     """Shows the changes of the plan that the helps of its errors name, and makes them if the user wants, or has said
-    `yes`. Returns whether any was made. Raises PlanError if the file cannot be written."""
+    `yes`. Of several that a help names it is the first, and with `yes` none: nobody chooses. Returns whether any was
+    made. Raises PlanError if the file cannot be written."""
     path = plan_path(plan)
     source = read_source(path)
     every = error.every if isinstance(error, AllMistakes) else error.diagnostics
-    firsts = (one.edits()[:1] for one in every if one.severity == "error")
-    text = edited(source, (edit for edits in firsts for edit in edits))
+    named = [edits for one in every if one.severity == "error" and (edits := one.edits())]
+    text = edited(source, [first for first, *others in named if not (yes and others)])
     if text == source.text:
         return False
     show_diagnostics(error.diagnostics)

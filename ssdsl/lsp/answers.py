@@ -1,9 +1,11 @@
 """What the server answers about an open plan: what may follow, what a name is, where it stands, what to change."""
 
 import itertools
+import re
 from pathlib import Path
 
 from lsprotocol import types
+from pygls.exceptions import JsonRpcInvalidParams
 
 from ssdsl.assist import names
 from ssdsl.assist.about import about
@@ -12,13 +14,17 @@ from ssdsl.assist.hints import hints
 from ssdsl.assist.names import NameKind
 from ssdsl.lang import nodes
 from ssdsl.lang.assets import assets_folder
+from ssdsl.lang.errors.text import GIVEN
 from ssdsl.lang.format import format_script
+from ssdsl.lang.parser.indentation import KEYWORDS
 from ssdsl.lsp.beside import Answer
 from ssdsl.lsp.places import offset_of, position_of, range_of, range_of_json, whole
 from ssdsl.lsp.plans import OpenPlan
 from ssdsl.lsp.tokens import tokens
 from ssdsl.lsp.watch import diagnostic_of
 
+NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+APART = (NameKind.INDEX, NameKind.DIMENSION)  # names that are no values
 KINDS = {
     NameKind.PARAM: types.SymbolKind.Constant,
     NameKind.VALUE: types.SymbolKind.Variable,
@@ -30,12 +36,10 @@ KINDS = {
 
 def complete(plan: OpenPlan, params: types.CompletionParams) -> list[types.CompletionItem]:
     """The words that may stand here, the likeliest first."""
-    if plan.reading is None:
-        return []
     at = offset_of(plan.source, params.position)
     start = plan.source.text.rfind("\n", 0, at) + 1
     before, line = plan.source.text[:start], plan.source.text[start:at]
-    found = offers(plan.reading, before, line)
+    found = offers(plan.reading or plan.without_model, before, line)
     items = []
     for number, offer in enumerate(found):
         typed = types.Range(position_of(plan.source, at - offer.typed), params.position)
@@ -57,7 +61,7 @@ def hover(plan: OpenPlan, params: types.HoverParams) -> types.Hover | None:
         return None
     at = offset_of(plan.source, params.position)
     found = about(plan.reading, plan.found.script, plan.names, at, plan.costs)
-    if found is None:
+    if found is None or not found.text.strip():
         return None
     return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, found.text), range_of(found.span))
 
@@ -113,6 +117,9 @@ def rename(plan: OpenPlan, params: types.RenameParams) -> types.WorkspaceEdit | 
     one = names.at(plan.names, offset_of(plan.source, params.position))
     if one is None or one.bound is None:
         return None
+    taken = {o.name for o in plan.names if o.is_binding and o.kind not in APART}
+    if not NAME.fullmatch(params.new_name) or params.new_name in {*KEYWORDS, *GIVEN, *taken}:
+        raise JsonRpcInvalidParams(f"`{params.new_name}` cannot be a name here")
     edits = [types.TextEdit(range_of(o.span), params.new_name) for o in names.same(plan.names, one)]
     return types.WorkspaceEdit(changes={uri: edits})
 

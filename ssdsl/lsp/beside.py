@@ -41,7 +41,7 @@ class Helper:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "ssdsl.lsp.helper"), stdin=pipe, stdout=pipe, stderr=pipe, cwd=folder, limit=LONGEST
         )
-        said = asyncio.create_task(_drained(process.stderr))
+        said = asyncio.create_task(_drained(process.stderr))  # which ends with the process
         assert process.stdin is not None and process.stdout is not None
         with tempfile.TemporaryDirectory(prefix="ssdsl-lsp-") as made:
             path = Path(made, "model.graph")

@@ -18,8 +18,10 @@ import os
 import re
 import signal
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from ssdsl.cluster.cluster import Cluster
@@ -43,13 +45,15 @@ LINE = re.compile(r"\A[^:]+:(\d+):")
 
 
 def main() -> None:
-    """Answers requests until stdin ends."""
+    """Answers requests until the server ends."""
     out = os.dup(sys.stdout.fileno())  # models may print
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     workspace: Workspace | None = None
     child = 0
-    for line in sys.stdin:
-        request = json.loads(line)
+    requests = SimpleQueue[str]()
+    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
+    while True:
+        request = json.loads(requests.get())
         if child:
             child = _ended(child)
         if "model" in request:
@@ -57,6 +61,13 @@ def main() -> None:
             _write(out, answer)
         elif "compile" in request and workspace is not None:
             child = _forked(out, workspace, request)
+
+
+def _listen(requests: SimpleQueue[str]) -> None:
+    """Hands requests over. When stdin ends, so does the process, whatever it is at: the server has gone."""
+    for line in sys.stdin:
+        requests.put(line)
+    os._exit(0)
 
 
 def _opened(request: Answer) -> tuple[Answer, Workspace | None]:

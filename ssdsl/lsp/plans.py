@@ -18,6 +18,7 @@ from ssdsl.text.render import as_json
 from ssdsl.text.source import Source
 
 Answer = dict[str, Any]
+NO_MODEL = index_model(Graph("", (), {}, "", {}, {}))
 CLUSTER = "laptop"  # of a plan whose header names none
 
 
@@ -67,6 +68,12 @@ class OpenPlan:
     def params(self) -> dict[str, int]:
         """The params that the header sets."""
         return self.header.numbers
+
+    @property
+    def without_model(self) -> DraftReading:
+        """What is known of the text before a model is there: the words of the language."""
+        context, _ = read_recovered(self.found, NO_MODEL, self.params, self.path.parent)
+        return DraftReading(self.source, context, self.path.parent)
 
     @property
     def names(self) -> tuple[Occurrence, ...]:

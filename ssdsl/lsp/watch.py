@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from lsprotocol import types
@@ -17,6 +16,7 @@ from ssdsl.lsp.plans import OpenModel, OpenPlan
 from ssdsl.text.render import as_json
 
 QUIET_S, STILL_S = 0.05, 0.25  # behind the last key: until names are read, and until the plan is compiled
+NEW_S = 1.0  # and until another model is captured, whose name may not be typed yet
 OF_NAMES = "E02"  # codes before it are of syntax
 RUN, LEAVE = "Run it", "Not now"
 
@@ -31,6 +31,7 @@ class PlanServer(LanguageServer):
         self.models: dict[tuple[str, Path], OpenModel] = {}
         self.work: dict[str, asyncio.Task[None]] = {}
         self.tokens = itertools.count()
+        self.ended = False
 
     # -- what it tells by itself ---------------------------------------------------------------------------------------
 
@@ -80,11 +81,13 @@ class PlanServer(LanguageServer):
                 return None
         key = spec, folder
         if key not in self.helpers:
+            await asyncio.sleep(NEW_S)
+            await self._leave()
             self.helpers[key] = asyncio.create_task(self._start(spec, folder))
         try:
             helper = await asyncio.shield(self.helpers[key])
         except NotOpened as error:
-            del self.helpers[key]
+            self.helpers.pop(key, None)
             why = f"{spec} could not be captured: {error}"
             self.tell(uri, [*plan.syntax, *(error.diagnostics or [_hint(why, "error")])])
             return None
@@ -92,6 +95,15 @@ class PlanServer(LanguageServer):
             self.models[key] = await asyncio.to_thread(OpenModel.of, spec, helper.graph)
         plan.model = self.models[key]
         return helper
+
+    async def _leave(self) -> None:
+        """Ends the helpers of models that no open plan is for any more."""
+        wanted = {(plan.header.given("--model"), plan.path.parent) for plan in self.plans.values()}
+        wanted |= {(named[1], folder) for spec, folder in wanted if spec and (named := model_file(spec, folder))}
+        for key in [*self.helpers]:
+            if key not in wanted:
+                self.models.pop(key, None)
+                await _ended(self.helpers.pop(key))
 
     async def _start(self, spec: str, folder: Path) -> Helper:
         """Captures a model, and says so while it takes its time."""
@@ -104,7 +116,7 @@ class PlanServer(LanguageServer):
         try:
             return await Helper.start(spec, folder)
         finally:
-            if token is not None:
+            if token is not None and not self.ended:
                 self.work_done_progress.end(token, types.WorkDoneProgressEnd())
 
     async def _may_run(self, plan: OpenPlan, path: Path) -> bool:
@@ -123,7 +135,7 @@ class PlanServer(LanguageServer):
     def tell(self, uri: str, problems: Sequence[Answer]) -> None:
         """Publishes what is wrong with a plan."""
         plan = self.plans.get(uri)
-        if plan is None:
+        if plan is None or self.ended:
             return
         plan.problems = [*problems]
         found = [diagnostic_of(plan, problem) for problem in problems]
@@ -137,15 +149,20 @@ class PlanServer(LanguageServer):
 
     async def close(self) -> None:
         """Ends all work and all processes."""
+        self.ended = True
         for task in self.work.values():
             task.cancel()
-        for helper in self.helpers.values():
-            with suppress(Exception, asyncio.CancelledError):
-                if helper.done():
-                    await helper.result().end()
-                else:
-                    helper.cancel()
+        await asyncio.gather(*self.work.values(), return_exceptions=True)
+        await asyncio.gather(*map(_ended, self.helpers.values()))
         self.work, self.helpers = {}, {}
+
+
+async def _ended(helper: "asyncio.Task[Helper]") -> None:
+    """Ends a helper, or its start."""
+    helper.cancel()
+    (started,) = await asyncio.gather(helper, return_exceptions=True)
+    if isinstance(started, Helper):
+        await started.end()
 
 
 def _hint(text: str, severity: str = "hint") -> Answer:

@@ -130,12 +130,12 @@ def near_paths(pattern: str, paths: Iterable[str]) -> tuple[str, ...]:
     Numbers may be in brackets, as in Python; of numbers that no module has, those that there are are offered.
 
     >>> near_paths("h[1]", ["h.0", "h.1"]), near_paths("h.7", ["h.0", "h.1"])
-    (('h.1',), ('h.{0-1}',))
+    (('h.1',), ('h.{0-1}', 'h.1'))
     """
     known = dict.fromkeys(paths)
     pattern = BRACKETS.sub(r".\1", pattern.rstrip("."))
     if found := _with_numbers(pattern, known):
-        return (found,)
+        return found
     prefixes: dict[str, None] = {}
     for path in known:
         parts = ["*" if p.isdigit() else p for p in CALL.sub("", path).split(".")]
@@ -144,21 +144,33 @@ def near_paths(pattern: str, paths: Iterable[str]) -> tuple[str, ...]:
                 prefixes[".".join(parts[i:j])] = None
     starred = ".".join("*" if p.isdigit() else p for p in pattern.split("."))
     if close := nearest(starred, prefixes):
-        return close
+        numbers = [p for p in pattern.split(".") if p.isdigit()]
+        return tuple(dict.fromkeys(_numbered(known, path, numbers) for path in close))
     words = (s for s in pattern.split(".") if s not in ("*", "**") and not s.isdigit())
     return tuple(w for s in words for w in _near_word(s, prefixes))
 
 
-def _with_numbers(pattern: str, paths: Iterable[str]) -> str:
-    """The pattern, if it selects modules, with the numbers that there are in place of one that no module has; else
-    nothing."""
+def _numbered(paths: Iterable[str], starred: str, numbers: Sequence[str]) -> str:
+    """A path with these numbers in place of its stars, if there is such a module; else with the stars."""
+    given = iter(numbers)
+    found = ".".join(next(given, "*") if part == "*" else part for part in starred.split("."))
+    return found if _beneath(paths, found.split(".")) else starred
+
+
+def _with_numbers(pattern: str, paths: Iterable[str]) -> tuple[str, ...]:
+    """The pattern, if it selects modules, with the numbers that there are in place of one that no module has, and with
+    the nearest of them; else nothing."""
     words = pattern.split(".")
+    near = [*words]
     for at, word in enumerate(words):
         if word.isdecimal() and not _beneath(paths, words[: at + 1]):
-            last = [CALL.sub("", found).split(".")[-1] for found in _beneath(paths, [*words[:at], "*"])]
-            numbers = ",".join(ranges({int(n) for n in last if n.isdecimal()}))
+            last = {CALL.sub("", found).split(".")[-1] for found in _beneath(paths, [*words[:at], "*"])}
+            there = {int(n) for n in last if n.isdecimal()}
+            numbers = ",".join(ranges(there))
             words[at] = numbers if numbers.isdecimal() else f"{{{numbers}}}" if numbers else word
-    return ".".join(words) if "" not in words and _beneath(paths, words) else ""
+            near[at] = str(min(there, key=lambda n: (abs(n - int(word)), n))) if there else word
+    found = (".".join(one) for one in (words, near) if "" not in one and _beneath(paths, one))
+    return tuple(dict.fromkeys(found))
 
 
 def starred(path: str) -> str:

@@ -13,10 +13,10 @@ param D = 2
 mesh gpus(dp = D
 split model by batchh into dp, m = 2
 asign model to gpus
-recompute model["h.*.mlpp"]
+recompute model["lm_hed"]
 """
 CODES = ["E0114", "E0110", "E0204", "E0240"]
-RIGHT = WRONG.replace("= D", "= D)").replace("batchh", "batch").replace("asign", "assign").replace("mlpp", "mlp")
+RIGHT = WRONG.replace("= D", "= D)").replace("batchh", "batch").replace("asign", "assign").replace("lm_hed", "lm_head")
 
 
 def run(*words: str) -> Done:
@@ -38,7 +38,7 @@ def test_all_mistakes_are_told(plan: Path) -> None:
 def test_a_plan_is_changed_as_its_helps_say(plan: Path) -> None:
     done = run("check", "p.ssp", "--fix", "--yes")
     assert done.returncode == 0 and "proved" in done.stdout
-    assert '+recompute model["h.*.mlp"]' in done.stderr and plan.read_text("utf-8") == RIGHT
+    assert '+recompute model["lm_head"]' in done.stderr and plan.read_text("utf-8") == RIGHT
 
 
 def test_nothing_is_changed_that_nobody_wants(plan: Path) -> None:

@@ -36,7 +36,7 @@ Fix = Annotated[
     bool,
     typer.Option("--fix", help="Change the plan as the helps of its errors say: shows the changes, and asks."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="With --fix: do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", help="With --fix: do not ask; of several changes none is made.")]
 MOST_FIXES = 20
 
 

@@ -16,6 +16,16 @@ CHARACTERS = {
     "!": "`not x`, and `a != b`",
     "\\": "a statement may span lines inside brackets",
 }
+MEANT = {
+    "/": "//",
+    "\u00a0": " ",
+    "\u201c": '"',
+    "\u201d": '"',
+    "\u2192": "->",
+    "\u2212": "-",
+    "\u2013": "-",
+    "\u00d7": "*",
+}
 FOREIGN = {  # words of other languages with which a line may begin
     "while": "every plan ends: there is `for s in 0..S:`",
     "import": "functions of another file come by `use pipeline: one_f_one_b`",
@@ -162,11 +172,12 @@ class UnknownCharacter(Diagnostic):
 
     @property
     def change(self) -> str:
-        return CHARACTERS.get(self.character, "remove it")
+        meant = f"write `{MEANT[self.character]}`" if MEANT.get(self.character, " ") != " " else "remove it"
+        return CHARACTERS.get(self.character, meant)
 
     @property
     def instead(self) -> tuple[str, ...]:
-        return ("//",) if self.character == "/" else () if self.character in CHARACTERS else ("",)
+        return (MEANT[self.character],) if self.character in MEANT else ()
 
 
 class UnclosedString(Diagnostic):

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from ssdsl.lang.suggest import counted, either, joined, listed, nearest, suggest
+from ssdsl.lang.suggest import counted, either, joined, listed, nearest
 from ssdsl.plan.errors.split import places
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.record import Record
@@ -65,8 +65,8 @@ class UnknownCount(Traced):
     def change(self) -> str:
         if each := joined([f"`{self.name} = {size}` for {meshes}" for size, meshes in self.sizes.items()], "or"):
             return f"write {each}, or {self._other}; each operator has the number of its own mesh"
-        if found := suggest(self.name, (axis for _, axes in self.meshes for axis, _ in axes)):
-            return found
+        if self.near:
+            return f"did you mean {either(self.near)}?"
         mesh, axes = self.meshes[0] if self.meshes else ("gpus", ())
         written = ", ".join(f"{axis} = {size}" for axis, size in (*axes, (self.name, 2)))
         in_time = f"or, for parts that run one after another on a device, say how many: `{self.name} = 2`"
@@ -76,8 +76,15 @@ class UnknownCount(Traced):
     def instead(self) -> tuple[str, ...]:
         if self.sizes:
             return tuple(f"{self.name} = {size}" for size in self.sizes)
-        near = nearest(self.name, (axis for _, axes in self.meshes for axis, _ in axes))
-        return near or (f"{self.name} = 2",)
+        return self.near
+
+    @property
+    def near(self) -> tuple[str, ...]:
+        """The axes that the name is like; of a short one those with one other letter."""
+        axes = tuple(dict.fromkeys(axis for _, own in self.meshes for axis, _ in own))
+        alike = (axis for axis in axes if len(axis) == len(self.name))
+        one = (axis for axis in alike if sum(a != b for a, b in zip(axis, self.name, strict=True)) == 1)
+        return nearest(self.name, axes) or tuple(one)
 
     @property
     def _other(self) -> str:
