@@ -58,7 +58,12 @@ async function saveLink() {
 
 async function open() {
   const shown = await shownBy(location.hash);
-  if (shown === null) return openExample(catalogue.examples[0]);
+  if (shown === null) {
+    const isLink = location.hash.length > 1;
+    const example = openExample(catalogue.examples[0]);
+    if (isLink) remark = "The address has no whole plan: its end may have been cut off. This is an example.";
+    return example;
+  }
   name = shown.name ?? name;
   for (const option of ["model", "cluster"]) fallback[option] = shown[option] ?? catalogue[option];
   const isOther = shown.version !== catalogue.version;

@@ -178,6 +178,8 @@ def test_a_link_shows_the_same_elsewhere(page: webdriver.Chrome) -> None:
         assert "This link was made with" not in _text(page, "messages")
         page.execute_async_script(OTHER_VERSION)
         _until(page, lambda driver: "This link was made with ssdsl 0.0.1" in _text(driver, "messages"))
+        page.execute_script("location.hash = location.hash.slice(0, -20)")
+        _until(page, lambda driver: "its end may have been cut off" in _text(driver, "messages"))
     finally:
         page.close()
         page.switch_to.window(first)

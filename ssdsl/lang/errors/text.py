@@ -46,6 +46,12 @@ GIVEN = ("model", "none", "any", "true", "false", "balance", "each", "len", "min
 FREE = ("cut", "schedule", "size", "slices", "widths")
 
 
+def _end_of_code(text: str, start: int) -> int:
+    """The end of what stands on a line from a place on, without a comment."""
+    own = re.match(r'(?:"[^"\n]*"|[^"#\n])*', text[start:])
+    return start + len(own[0].rstrip() if own else "")
+
+
 class UnknownStatement(Diagnostic):
     """A line begins with a word that is no statement: `splt model by batch into dp`.
 
@@ -158,6 +164,14 @@ class UnexpectedWord(Diagnostic):
             return ()
         return nearest(self.word, self.keywords)
 
+    def edits(self) -> tuple[TextEdit, ...]:
+        """A `:` that is missing at the end of a line, too."""
+        if self.span is None or self.expected != "`:`" or self.span.text.strip():
+            return super().edits()
+        text = self.span.source.text
+        start = text.rfind("\n", 0, self.span.start) + 1
+        return (TextEdit(Span(self.span.source, *[_end_of_code(text, start)] * 2), ":"),)
+
 
 class UnknownCharacter(Diagnostic):
     """The language does not use this character: `let x = 6 / 2` (division of whole numbers is `//`)."""
@@ -209,9 +223,8 @@ class UnclosedBracket(Diagnostic):
     def edits(self) -> tuple[TextEdit, ...]:
         """At the end of the line in which it opens, in front of the `:` of a block."""
         assert self.span is not None
-        own = re.match(r'(?:"[^"\n]*"|[^"#\n])*', self.span.source.text[self.span.start :])
-        code = (own[0] if own else "").rstrip().removesuffix(":").rstrip()
-        end = self.span.start + len(code.rstrip(","))
+        text, start = self.span.source.text, self.span.start
+        end = start + len(text[start : _end_of_code(text, start)].removesuffix(":").rstrip().rstrip(","))
         return (TextEdit(Span(self.span.source, end, end), self.closing),)
 
 
