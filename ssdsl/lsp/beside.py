@@ -39,7 +39,12 @@ class Helper:
         """Captures a model in a process of its own, whose files are looked for in `folder`. Raises NotOpened."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "ssdsl.lsp.helper"), stdin=pipe, stdout=pipe, stderr=pipe, cwd=folder, limit=LONGEST
+            *(sys.executable, "-P", "-m", "ssdsl.lsp.helper"),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            cwd=folder,
+            limit=LONGEST,
         )
         said = asyncio.create_task(_drained(process.stderr))  # which ends with the process
         assert process.stdin is not None and process.stdout is not None

@@ -103,7 +103,7 @@ def _command(word: str) -> None:
 
 async def _ran(words: Sequence[str], folder: Path) -> Answer:
     pipe, both = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
-    command = (sys.executable, "-m", "ssdsl", *words)
+    command = (sys.executable, "-P", "-m", "ssdsl", *words)
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=both, cwd=folder
     )

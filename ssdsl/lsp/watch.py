@@ -76,7 +76,7 @@ class PlanServer(LanguageServer):
         folder = plan.path.parent
         if (named := model_file(spec, folder)) is not None:
             path, spec = named
-            if not await self._may_run(plan, path):
+            if path.exists() and not await self._may_run(plan, path):
                 self.tell(uri, [*plan.syntax, _hint(f"the file of the model, {path}, was not run")])
                 return None
         key = spec, folder
