@@ -171,7 +171,7 @@ def test_an_index_that_only_others_have_is_no_reason_to_split(plan) -> None:
         ("model.backward", "did you mean `bwd`?"),
         ("model.parameters", "did you mean `weights`?"),
         ('model["h[3].mlp"]', "did you mean `h.3.mlp`?"),
-        ('model["h.4.mlp"]', "did you mean `h.{0-3}.mlp`?"),
+        ('model["h.4.mlp"]', "did you mean `h.{0-3}.mlp` or `h.3.mlp`?"),
     ],
 )
 def test_words_of_pytorch_lead_to_those_of_the_language(plan, selection: str, said: str) -> None:
