@@ -10,12 +10,11 @@ from typer.core import TyperOption
 from ssdsl.cli.terminal import diagnostics_as_json
 from ssdsl.lang.consent import consent, is_consented, model_file
 from ssdsl.lang.errors.header import ModelWouldRun
-from ssdsl.lang.header import Header, header_of
+from ssdsl.lang.header import GRAPH, Header, header_of
 from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
 from ssdsl.text.diagnostic import PlanError
 
-GRAPH = ".graph"
 MODEL, SET = "--model", "--set"
 
 

@@ -15,6 +15,7 @@ from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
 VERSION = 1
+GRAPH = ".graph"  # how the name of a file with a model's graph ends
 IN_HEADER = re.compile(r"#[ \t]*(?:ssdsl[ \t]+(?P<version>\d+)[ \t]*|for:[ \t]*(?P<options>-.*))\Z")
 IS_NUMBER = re.compile(r"\s*[^\s=]+\s*=\s*-?\d+\s*")
 SHORT = {"-m": "--model", "-c": "--cluster", "-s": "--set"}

@@ -7,7 +7,7 @@ Requests and answers are lines of JSON on stdin and stdout:
     {"model": "gpt:tiny", "graph": FILE}                 captures, and writes the graph to FILE
     -> {"graph": true}, or {"diagnostics": [...]}
     {"compile": 7, "name": ..., "text": ..., "folder": ..., "params": {...}, "cluster": "a100x64"}
-    -> {"compile": 7, "diagnostics": [...], "step": "...", "costs": {"14": [...]}}, or with `diagnostics` alone
+    -> {"compile": 7, "diagnostics": [...], "costs": {"14": [...]}}, or with `diagnostics` alone
     {"stop": true}                                       ends what is being compiled
 
 Each plan is compiled in a fork, which finds the model's index in its memory, and which the next key ends.
@@ -132,7 +132,6 @@ def compiled(workspace: Workspace, request: Answer) -> Answer:
     return {
         **about,
         "diagnostics": [*map(as_json, said)],
-        "step": f"a step takes {seconds(report.step_s)}, {size(report.peak_bytes)} at most; {result.proof}",
         "costs": costs_by_line(result, cluster, report),
     }
 

@@ -23,18 +23,6 @@ CLUSTER = "laptop"  # of a plan whose header names none
 
 
 @dataclass(slots=True)
-class OpenModel:
-    """A model that plans are read for."""
-
-    name: str
-    index: ModelIndex
-
-    @classmethod
-    def of(cls, name: str, graph: Graph) -> "OpenModel":
-        return cls(name, index_model(graph))
-
-
-@dataclass(slots=True)
 class OpenPlan:
     """A document. `reading` is of the last text that was read for the model, so of this one or of one a moment ago."""
 
@@ -42,10 +30,9 @@ class OpenPlan:
     source: Source
     found: Recovered
     header: Header
-    model: OpenModel | None = None
+    model: ModelIndex | None = None
     reading: DraftReading | None = None
     costs: Mapping[int, list[str]] = field(default_factory=dict)
-    step: str = ""
     problems: list[Answer] = field(default_factory=list)  # as shown
     _names: tuple[Occurrence, ...] | None = None
 
@@ -92,7 +79,7 @@ class OpenPlan:
         so that a thread may do it."""
         assert self.model is not None
         source, folder = self.source, self.path.parent
-        context, mistakes = read_recovered(self.found, self.model.index, self.params, folder)
+        context, mistakes = read_recovered(self.found, self.model, self.params, folder)
         found = [*mistakes] if mistakes else warnings(context.facts, context.model, source)
         return DraftReading(source, context, folder), found
 

@@ -12,7 +12,8 @@ import ssdsl
 from ssdsl.lang.consent import consent, is_consented, model_file
 from ssdsl.lsp.beside import Answer, Helper, NotOpened
 from ssdsl.lsp.places import range_of_json
-from ssdsl.lsp.plans import OpenModel, OpenPlan
+from ssdsl.lsp.plans import OpenPlan
+from ssdsl.plan.model_index import ModelIndex, index_model
 from ssdsl.text.render import as_json
 
 QUIET_S, STILL_S = 0.05, 0.25  # behind the last key: until names are read, and until the plan is compiled
@@ -28,7 +29,7 @@ class PlanServer(LanguageServer):
         super().__init__("ssdsl", ssdsl.__version__)
         self.plans: dict[str, OpenPlan] = {}
         self.helpers: dict[tuple[str, Path], asyncio.Task[Helper]] = {}
-        self.models: dict[tuple[str, Path], OpenModel] = {}
+        self.models: dict[tuple[str, Path], ModelIndex] = {}
         self.work: dict[str, asyncio.Task[None]] = {}
         self.tokens = itertools.count()
         self.ended = False
@@ -52,7 +53,7 @@ class PlanServer(LanguageServer):
             return
         source = plan.source
         reading, found = await asyncio.to_thread(plan.read)
-        plan.reading, plan.costs, plan.step = reading, {}, ""
+        plan.reading, plan.costs = reading, {}
         self.tell(uri, [*map(as_json, found)])
         self._refresh()
         if any(one.severity == "error" for one in found):
@@ -64,7 +65,6 @@ class PlanServer(LanguageServer):
         if answer is None:
             return
         plan.costs = {int(line): said for line, said in answer.get("costs", {}).items()}
-        plan.step = answer.get("step", "")
         self.tell(uri, answer["diagnostics"])
 
     async def _opened(self, uri: str, plan: OpenPlan) -> Helper | None:
@@ -92,7 +92,7 @@ class PlanServer(LanguageServer):
             self.tell(uri, [*plan.syntax, *(error.diagnostics or [_hint(why, "error")])])
             return None
         if key not in self.models:
-            self.models[key] = await asyncio.to_thread(OpenModel.of, spec, helper.graph)
+            self.models[key] = await asyncio.to_thread(index_model, helper.graph)
         plan.model = self.models[key]
         return helper
 

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ssdsl.collector import paused_collector
+from ssdsl.lang.header import GRAPH
 from ssdsl.model.cache import entries
 from ssdsl.model.cache.sources import Sources, is_installed, noted
 from ssdsl.model.graph import Graph
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ssdsl.model.load.model import Model
     from ssdsl.runtime.random.counter_rng import Generator
 
-GRAPH = ".graph"  # how the name of a file of a graph ends
 Working = Callable[[str], contextlib.AbstractContextManager[None]]  # says what takes so long
 
 

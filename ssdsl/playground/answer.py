@@ -16,7 +16,6 @@ of a plan whose header names none.
 """
 
 import inspect
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +49,6 @@ from ssdsl.text.source import Source
 from ssdsl.workspace import Workspace
 
 Answer = dict[str, Any]
-IS_NUMBER = re.compile(r"\s*\w+\s*=\s*-?\d+\s*")
 MOST_WORKSPACES = 4
 
 

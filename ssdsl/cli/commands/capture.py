@@ -26,7 +26,7 @@ def capture(
 
     `--model FILE.graph` takes it in every command that does not run the model, on any machine.
     """
-    from ssdsl.model.captured import GRAPH
+    from ssdsl.lang.header import GRAPH
     from ssdsl.model.graph_errors import GraphNotData
     from ssdsl.model.graph_file import NotData, write_graph
 

@@ -65,15 +65,14 @@ def check(
         refuse_unused(context, {"yes": "it is for --fix"})
     overrides = settings(set_)
     chosen = named_cluster(cluster)
-    for _ in range(MOST_FIXES if fix else 0):
+    for left in range(MOST_FIXES if fix else 0, -1, -1):
         try:
-            compiled(load_whole(plan, model, overrides, meta, precision), overrides, cluster=chosen, kernels=kernels)
+            loaded = load_whole(plan, model, overrides, meta, precision)
+            program = compiled(loaded, overrides, cluster=chosen, kernels=kernels)
             break
         except PlanError as error:
-            if not change(plan, error, yes):
+            if not left or not change(plan, error, yes):
                 raise
-    loaded = load_whole(plan, model, overrides, meta, precision)
-    program = compiled(loaded, overrides, cluster=chosen, kernels=kernels)
     from ssdsl.lang.parse import parse
     from ssdsl.plan.model_index import index_model
     from ssdsl.show.advice.in_time import more_traffic
