@@ -7,13 +7,12 @@ and expert parallelism, stages with a schedule, state in parts, layers that are 
 from collections.abc import Iterator
 from enum import StrEnum
 
-from ssdsl.importers.imported import Item
 from ssdsl.record import Record
 
 ATTENTION = "model.scaled_dot_product_attention"
 
 
-class Context(StrEnum):
+class Exchange(StrEnum):
     """What attention does about a sequence that is cut over devices."""
 
     RING = "ring"  # keys and values go around
@@ -60,7 +59,7 @@ class Widths(Record):
     tensor: int = 1
     sequence: bool = False
     context: int = 1
-    attention: Context = Context.RING
+    attention: Exchange = Exchange.RING
     experts: int = 1
     expert_tensor: int = 0
     stages: int = 1
@@ -80,7 +79,7 @@ class PlanLine(Record):
     says: tuple[str, ...] = ()
 
 
-class Plan(Record):
+class PlanLines(Record):
     """The lines of a plan, in order."""
 
     lines: tuple[PlanLine, ...]
@@ -94,7 +93,7 @@ class Plan(Record):
         return "; ".join(line.text.strip() for line in self.lines if {*names} & {*line.says})
 
 
-def plan_of(widths: Widths, net: Net, comments: tuple[str, ...]) -> Plan:
+def plan_of(widths: Widths, net: Net, comments: tuple[str, ...]) -> PlanLines:
     """The plan that says these widths, for a model.
 
     >>> print(plan_of(Widths(data=2, tensor=4), Net("gpt"), ("Two replicas.",)).text)
@@ -127,7 +126,7 @@ def plan_of(widths: Widths, net: Net, comments: tuple[str, ...]) -> Plan:
         [*_places(widths, net)],
     )
     blocks = [part for part in parts if part]
-    return Plan(tuple(line for n, block in enumerate(blocks) for line in ([PlanLine("")] if n else []) + [*block]))
+    return PlanLines(tuple(line for n, block in enumerate(blocks) for line in ([PlanLine("")] if n else []) + [*block]))
 
 
 # -- the axes ----------------------------------------------------------------------------------------------------------
@@ -148,7 +147,13 @@ def _axes(widths: Widths) -> list[_Axis]:
     shards = widths.shards or widths.data
     among = _among_replicas(widths)
     axes = (
-        _Axis("pp", "S", widths.stages, "pipeline stages" if widths.chunks == 1 else "devices of the pipeline", ("stages",)),
+        _Axis(
+            "pp",
+            "S",
+            widths.stages,
+            "pipeline stages" if widths.chunks == 1 else "devices of the pipeline",
+            ("stages",),
+        ),
         _Axis("rep", "R", widths.data // shards, "copies of what lies in parts", ("data", "shards")),
         _Axis("dp", "D", shards // among, "replicas", ("data", "shards")),
         _Axis("ep", "E", among, "replicas that divide the experts", ("data", "experts")),
@@ -200,7 +205,7 @@ def _imports(widths: Widths) -> list[PlanLine]:
         found.append(PlanLine("use tensor_parallel: tensor_parallel"))
     both = [
         *(["sequence_parallel"] if widths.tensor > 1 and widths.sequence else []),
-        *(["zigzag"] if widths.context > 1 and widths.attention is not Context.HEADS else []),
+        *(["zigzag"] if widths.context > 1 and widths.attention is not Exchange.HEADS else []),
     ]
     return found + ([PlanLine(f"use sequence_parallel: {', '.join(both)}")] if both else [])
 
@@ -251,12 +256,12 @@ def _operators(widths: Widths, net: Net) -> Iterator[PlanLine]:
 
 
 def _context(widths: Widths, others: str, attention: str) -> Iterator[PlanLine]:
-    if widths.attention is Context.HEADS:
+    if widths.attention is Exchange.HEADS:
         yield PlanLine(f"split {attention} by heads into cp", ("context", "attention"))
         yield PlanLine(f"split {others} - {attention} by seq into cp", ("context", "attention"))
         return
     yield PlanLine(f"split {others} by seq into cp parts zigzag(C)", ("context", "attention"))
-    if widths.attention is Context.RING:
+    if widths.attention is Exchange.RING:
         yield PlanLine(f"split {attention} by seq.keys into cp parts zigzag(C)", ("attention",))
 
 
