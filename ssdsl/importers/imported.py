@@ -6,8 +6,8 @@ from ssdsl.record import Record
 class Item(Record):
     """One thing that a source says, as it is written there, such as `--tensor-model-parallel-size 8`.
 
-    `becomes` is the line of the plan, or the reason why there is none. `line` is the number of its line in the source, 0
-    where that has one line.
+    `becomes` is the line of the plan, or the reason why there is none. `line` is its line in the source, 0 if there
+    is one line.
     """
 
     written: str
