@@ -21,7 +21,8 @@ class Imported(Record):
     `kind` says what the source is, in words. `said` became a line of the plan or a part of its model. `silent` has
     nothing to say in a plan: files, logs, what a loop does. `refused` asks for something that this plan does not do, or
     is ignored by the source's own tool without a word. `files` are further files, which lie beside the plan: their
-    names and texts. `model` is the `--model` of the plan's header, None where the source names none.
+    names and texts. `model` is the `--model` of the plan's header, None where the source names none. What a trace makes
+    is no plan: its text has costs.
     """
 
     kind: str
@@ -31,6 +32,7 @@ class Imported(Record):
     refused: tuple[Item, ...]
     model: str | None = None
     files: tuple[tuple[str, str], ...] = ()
+    is_plan: bool = True
 
     @property
     def items(self) -> tuple[Item, ...]:
