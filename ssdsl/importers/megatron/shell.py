@@ -41,7 +41,23 @@ LARGEST = 1 << 20  # characters of a value
 UNKNOWN = re.compile(r"\$\{?(\w+|[@*#])|\$\((\w*)")
 FILE_TESTS = {f"-{letter}" for letter in "abcdefghkprstuwxGLNOS"}
 RUNS_TEXT = {"bash", "sh", "zsh", "/bin/bash", "/bin/sh"}
-NO_LAUNCH = {"echo", "printf", "cat", "grep", "sed", "tee", "mkdir", "rm", "cp", "mv", "cd", "set", "pip", "pip3", "git"}
+NO_LAUNCH = {
+    "echo",
+    "printf",
+    "cat",
+    "grep",
+    "sed",
+    "tee",
+    "mkdir",
+    "rm",
+    "cp",
+    "mv",
+    "cd",
+    "set",
+    "pip",
+    "pip3",
+    "git",
+}
 LAUNCHERS = re.compile(
     r"(?:.*/)?(?:torchrun|deepspeed|python[\d.]*|srun|mpirun|mpiexec|accelerate|ft_launcher|uv|nsys|numactl|sbatch"
     r"|docker|torch\.distributed\.\w+)"
