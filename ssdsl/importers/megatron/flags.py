@@ -19,12 +19,14 @@ class Place(StrEnum):
 
 
 class Flag(Record):
-    """A flag without its dashes. `values` is as above; `place` and `reason` are those of flags that no rule reads."""
+    """A flag without its dashes. `values` is as above; `place` and `reason` hold where no rule says another, which
+    rules may for flags that are `is_ruled`."""
 
     name: str
     values: str
     place: Place
     reason: str
+    is_ruled: bool = False
 
 
 # Read by model.py and parallel.py; the reasons are for those that say nothing in the combination at hand.
@@ -44,7 +46,7 @@ RULED = (
         moe-router-score-function= moe-router-topk-scaling-factor= moe-router-topk= moe-shared-expert-gate
         moe-shared-expert-intermediate-size= moe-train-capacity-factor= moe-use-legacy-grouped-gemm
         moe-z-loss-coeff= mtp-num-layers= multi-latent-attention no-pad-vocab-size no-position-embedding
-        norm-epsilon= normalization= num-attention-heads= num-channels= num-classes= num-experts=
+        norm-epsilon= normalization= num-attention-heads= num-channels= num-classes= num-experts=+
         num-key-value-heads= num-layers= num-query-groups= openai-gelu padded-vocab-size= patch-dim=
         position-embedding-type= q-lora-rank= qk-head-dim= qk-layernorm qk-pos-emb-head-dim= quick-geglu
         rope-scaling-factor= rope-type= rotary-base= rotary-percent= rotary-position-embeddings-theta=
@@ -608,7 +610,7 @@ def _flags() -> dict[str, Flag]:
         for reason, words in groups:
             for word in words.split():
                 name, sign, values = word.partition("=")
-                found[name] = Flag(name, sign + values, place, reason)
+                found[name] = Flag(name, sign + values, place, reason, groups is RULED)
     return found
 
 
