@@ -29,12 +29,13 @@ class Keeps(StrEnum):
 
 
 class Net(Record):
-    """What a plan has to know of its model: the value of `--model`, and the paths of its layers and its experts, None
-    where they are not known or it has none."""
+    """What a plan has to know of its model: the value of `--model`, and the paths of its layers, of its experts and of
+    the first module behind the layers, None where they are not known, not needed, or it has none."""
 
     model: str | None = None
     layers: str | None = None
     experts: str | None = None
+    behind: str | None = None
 
 
 class Widths(Record):
@@ -51,7 +52,8 @@ class Widths(Record):
     before: the number of the layer with which each stage but the first begins; None for as many layers in each. The
         number of layers stands for what follows them.
     micro: micro-batches; 0 where the source does not say.
-    recompute: lists of operators, each in the language.
+    recompute: lists of operators, each in the language. to_host: what lies in the memory of the host, in the language.
+    replicas_first: devices of a pipeline are nearer to each other than replicas.
     """
 
     data: int = 1
@@ -70,6 +72,8 @@ class Widths(Record):
     micro: int = 1
     state: Keeps | None = None
     recompute: tuple[str, ...] = ()
+    to_host: tuple[str, ...] = ()
+    replicas_first: bool = False
 
     @property
     def are_zigzag(self) -> bool:
@@ -130,6 +134,7 @@ def plan_of(widths: Widths, net: Net, comments: tuple[str, ...]) -> PlanLines:
         [*_state(widths)],
         [PlanLine(f"recompute {what}", ("recompute",)) for what in widths.recompute],
         [*_places(widths, net)],
+        [PlanLine(f"assign {what} to host", ("to_host",)) for what in widths.to_host],
     )
     blocks = [part for part in parts if part]
     return PlanLines(tuple(line for n, block in enumerate(blocks) for line in ([PlanLine("")] if n else []) + [*block]))
@@ -166,7 +171,9 @@ def _axes(widths: Widths) -> list[_Axis]:
         _Axis("cp", "C", widths.context, "parts of the sequence", ("context",)),
         _Axis("tp", "T", widths.tensor, "tensor-parallel width", ("tensor",)),
     )
-    return [axis for axis in axes if axis.size > 1]
+    pipeline, *others = axes
+    ordered = [*others[:2], pipeline, *others[2:]] if widths.replicas_first else axes
+    return [axis for axis in ordered if axis.size > 1]
 
 
 def _over_tensor(widths: Widths) -> bool:
@@ -301,7 +308,8 @@ def _cut(widths: Widths, net: Net, count: str) -> Iterator[PlanLine]:
     if net.layers is None:
         yield PlanLine(f"let stage = balance(model, {count})", says)
         return
-    yield PlanLine(f'let layers = each("{net.layers}")')
+    behind = f' + [model["{net.behind}"]]' if net.behind is not None and widths.before is not None else ""
+    yield PlanLine(f'let layers = each("{net.layers}"){behind}')
     if widths.before is None:
         first = f"[layers[len(layers) * s // ({count})] for s in 1..{count}]"
         yield PlanLine(f"let stage = cut(model, {count}, before = {first})".replace("(S)", "S"), says)
