@@ -18,7 +18,7 @@ class Feature(Record):
 
 class Architecture(Record):
     """A model, by its name in `--model`. `layers` and `experts` are paths as `Net` has them, the others selections of
-    operators that are computed again, in a layer."""
+    operators that are computed again, in a layer. `behind` is the module behind the layers."""
 
     name: str
     has: dict[str, str]
@@ -27,7 +27,7 @@ class Architecture(Record):
     experts: str | None = None
     norms: str = "layers.*.*layernorm"
     ffn: str = "layers.*.mlp"
-    act: str | None = None
+    behind: str | None = "norm"
 
     def values(self, feature: str) -> tuple[str, ...]:
         """The values of a feature that the model can have."""
@@ -206,6 +206,7 @@ MODELS = (
         f"{WORDS} {SIZES} n_inner={{other_ffn}} activation_function={{other_act}} tie_word_embeddings={{if_untied}} "
         "dropout={dropout} attn_pdrop={if_attention_dropout} layer_norm_epsilon={other_epsilon}",
         "h.*",
+        behind="ln_f",
         norms="h.*.ln_*",
         ffn="h.*.mlp",
     ),
@@ -216,6 +217,7 @@ MODELS = (
         f"dropout={{hidden_dropout}} {ATTENTION_DROPOUT} {CONFIG_SIZES}",
         norms="layers.*.*layer_norm",
         ffn="layers.*.fc*",
+        behind="final_layer_norm",
     ),
     Architecture(
         "llama",
@@ -230,7 +232,8 @@ MODELS = (
             "dropout": "none attention",
         },
         f"{ROTARY} head_dim={{other_width}} tie_word_embeddings={{if_tied}} attention_bias={{if_bias}} "
-        "mlp_bias={if_bias} hidden_act={other_act} attention_dropout={if_attention_dropout} rms_norm_eps={other_epsilon}",
+        "mlp_bias={if_bias} hidden_act={other_act} attention_dropout={if_attention_dropout} "
+        "rms_norm_eps={other_epsilon}",
     ),
     Architecture(
         "hf:qwen2",
@@ -284,6 +287,7 @@ MODELS = (
         },
         f"{CONFIG} {FFN} hidden_act={{act}} use_parallel_residual=false hidden_dropout={{hidden_dropout}} "
         f"{ATTENTION_DROPOUT} {CONFIG_SIZES}",
+        behind="final_layer_norm",
     ),
     Architecture(
         "hf:nemotron",
@@ -298,7 +302,8 @@ MODELS = (
             "rotary": "half",
             "dropout": "none attention",
         },
-        f"{HF} head_dim={{width}} hidden_act={{act}} attention_bias={{has_bias}} mlp_bias={{has_bias}} {ATTENTION_DROPOUT}",
+        f"{HF} head_dim={{width}} hidden_act={{act}} attention_bias={{has_bias}} mlp_bias={{has_bias}} "
+        f"{ATTENTION_DROPOUT}",
     ),
     Architecture(
         "hf:stablelm",
@@ -311,7 +316,8 @@ MODELS = (
             "rotary": "quarter",
             "dropout": "none attention all",
         },
-        f"{HF} hidden_act={{other_act}} use_qkv_bias={{has_qkv_bias}} hidden_dropout={{hidden_dropout}} {ATTENTION_DROPOUT}",
+        f"{HF} hidden_act={{other_act}} use_qkv_bias={{has_qkv_bias}} hidden_dropout={{hidden_dropout}} "
+        f"{ATTENTION_DROPOUT}",
     ),
     Architecture(
         "mixtral",
@@ -393,7 +399,8 @@ MODELS = (
             "rotary": "half",
             "dropout": "none attention",
         },
-        f"{HF} {EXPERT} {SIGMOID} {SCALED} use_qk_norm={{has_qk_norm}} attention_bias={{has_qkv_bias}} {ATTENTION_DROPOUT}",
+        f"{HF} {EXPERT} {SIGMOID} {SCALED} use_qk_norm={{has_qk_norm}} attention_bias={{has_qkv_bias}} "
+        f"{ATTENTION_DROPOUT}",
         experts="experts",
     ),
     Architecture(
@@ -432,8 +439,9 @@ MODELS = (
             "router": "presoftmax",
             "dropout": "none attention",
         },
-        f"{CONFIG} num_key_value_heads={{heads}} {FFN} {EXPERT} n_shared_experts={{shared}} n_routed_experts={{experts}} "
-        f"routed_scaling_factor={{router_scale}} first_k_dense_replace={{dense_layers}} {LATENT} {CONFIG_SIZES} "
+        f"{CONFIG} num_key_value_heads={{heads}} {FFN} {EXPERT} n_shared_experts={{shared}} "
+        f"n_routed_experts={{experts}} routed_scaling_factor={{router_scale}} "
+        f"first_k_dense_replace={{dense_layers}} {LATENT} {CONFIG_SIZES} "
         f"{ATTENTION_DROPOUT}",
         experts="experts",
     ),
@@ -465,6 +473,7 @@ BERT = Architecture(
     "layer.*",
     norms="layer.*.ln",
     ffn="layer.*.{intermediate,output}",
+    behind=None,
 )
 PAIRS = Architecture(
     "hf:mbart",
@@ -475,10 +484,12 @@ PAIRS = Architecture(
     "target={decoder_seq} batch={batch}",
     norms="layers.*.*layer_norm",
     ffn="layers.*.fc*",
+    behind=None,
 )
 IMAGES = Architecture(
     "vit",
     {"head": "untied", "dropout": "none attention all"},
     f"{WORDS} image={{image}} patch={{patch}} labels={{classes}} batch={{batch}} dropout={{dropout}}",
     "layer.*",
+    behind=None,
 )

@@ -23,6 +23,8 @@ TOKENIZERS = {
     "TikTokenizer": 131072,
 }
 ACTS = {"gelu": "gelu", "relu2": "relu2", "relu": "relu", "swiglu": "silu", "geglu": "gelu", "clamped": "silu"}
+USUAL = 32000, "Llama 2"  # a vocabulary that is in no flag, of models with rotary positions
+OTHER = 50257, "GPT-2"  # of others
 DROPOUT = 0.1  # of Megatron, where no flag says another
 SIZE_FLAGS = {
     "layers": ("num-layers", "encoder-num-layers"),
@@ -195,7 +197,8 @@ def _numbers(args: Arguments, script: str, tensor: int, stages: int, batch: int)
         "decoder_seq": args.number("decoder-seq-length", default=seq),
         "positions": max(seq, args.number("max-position-embeddings", default=seq)),
         "batch": batch,
-        "vocab": vocabulary(args, script, tensor),
+        "vocab": vocabulary(args, script, tensor) or _padded(args, _usual(args)[0], tensor),
+        "has_vocab": vocabulary(args, script, tensor) is not None,
         "theta": args.number("rotary-base", "rotary-position-embeddings-theta", default=10000),
         "epsilon": epsilon,
         "hidden_dropout": hidden_dropout,
@@ -203,8 +206,9 @@ def _numbers(args: Arguments, script: str, tensor: int, stages: int, batch: int)
         "experts": experts,
         "top": min(args.number("moe-router-topk", "topk", default=2 if not args.has("deepspeed") else 1), experts or 1),
         "expert_ffn": expert_ffn,
+        "moe_ffn": args.number("moe-ffn-hidden-size"),
         "dense": dense,
-        "dense_layers": (dense + [layers]).index(layers) if dense == [*range(len(dense))] else len(dense),
+        "dense_layers": len(dense),
         "every": args.number("expert-interval", default=_frequency(args)) if experts else 1,
         "shared_ffn": shared,
         "shared": shared // expert_ffn if shared else 1 if args.text("mlp-type") == "residual" else 0,
@@ -251,7 +255,15 @@ def vocabulary(args: Arguments, script: str, tensor: int) -> int | None:
     size = args.number("vocab-size") or TOKENIZERS.get(kind, 0)
     if not size:
         return None
-    size += args.number("vocab-extra-ids")
+    return _padded(args, size + args.number("vocab-extra-ids"), tensor)
+
+
+def _usual(args: Arguments) -> tuple[int, str]:
+    """A vocabulary that is like that of the model, and whose it is."""
+    return USUAL if _position(args) == "rope" else OTHER
+
+
+def _padded(args: Arguments, size: int, tensor: int) -> int:
     if args.has("no-pad-vocab-size", "disable-pad-vocab-size"):
         return size
     multiple = args.number("make-vocab-size-divisible-by", default=128) * max(tensor, 1)
@@ -477,11 +489,15 @@ def _said(
     slots = {slot: name for name, _, slot in (option.partition("=") for option in kind.options.split())}
     given = dict(word.split("=", 1) for word in text.replace(":", ",", 1).split(",")[1:] if "=" in word)
     verdicts: dict[str, Verdict] = {}
+    size, whose = _usual(args)
     for number, flags in SIZE_FLAGS.items():
-        names = [slots[f"{{{slot}}}"] for slot in (number, f"other_{number}") if f"{{{slot}}}" in slots]
+        others = (number, f"other_{number}", *(("expert_ffn",) if number == "ffn" and not numbers["moe_ffn"] else ()))
+        names = [slots[f"{{{slot}}}"] for slot in others if f"{{{slot}}}" in slots]
         shown = ", ".join(f"{name}={given[name]}" for name in names if name in given)
         verdict = _of_size(number, shown, kind, numbers, bool(names))
         verdicts |= dict.fromkeys(flags, verdict)
+    if not numbers["has_vocab"]:
+        verdicts["tokenizer-type"] = refused(f"its vocabulary is in a file: here {size}, as {whose}'s, padded")
     for name, value in found.items():
         feature = FEATURES[name]
         words = feature.values[value]
@@ -525,7 +541,7 @@ def _said(
         verdicts["mlp-type"] = silent("no experts")
     if kind.name == "moe_gpt" and not args.has("moe-expert-capacity-factor", "moe-train-capacity-factor"):
         verdicts["num-experts"] = became(
-            f"of `--model`: experts={numbers['experts']}; each takes at most 1.25 times its share of a sequence's tokens"
+            f"of `--model`: experts={numbers['experts']}; each takes 1.25 times its share of tokens"
         )
     if kind is not BERT:
         verdicts["bert-no-binary-head"] = refused("no part of the model here")
@@ -542,8 +558,6 @@ def _said(
 def _of_size(number: str, shown: str, kind: Architecture, numbers: Mapping[str, Any], has_slot: bool) -> Verdict:
     if shown:
         return became(f"of `--model`: {shown}")
-    if number == "vocab" and numbers["vocab"] is None:
-        return refused(f"the size of this vocabulary is not in the source: that of `{kind.name}` by default")
     if number == "positions":
         return became("of `--model`: seq; positions behind the sequence are never used")
     if number == "ffn" and (has_slot or not kind.experts):

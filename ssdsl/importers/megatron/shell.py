@@ -101,7 +101,7 @@ def run(text: str, path: Path | None) -> Script:
         name: tuple(Word(text_of(word), line_of(word)) for value in values.values() for word in words_of(value))
         for name, values in shell.variables.items()
     }
-    return Script(tuple(shell.commands), shell.files, tuple(shell.assumed), named, _options(text))
+    return Script(tuple(shell.commands), shell.files, tuple(shell.assumed), named, (*_options(text), *shell.options))
 
 
 def _options(text: str) -> tuple[Word, ...]:
@@ -128,6 +128,7 @@ class _Shell:
         self.commands: list[tuple[Word, ...]] = []
         self.files: dict[str, str] = {}
         self.assumed: list[Assumed] = []
+        self.options: list[Word] = []
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
@@ -294,8 +295,12 @@ class _Shell:
 
     def command(self, command: Command) -> None:
         words = list(command.words)
+        separators = ""
         while words and (match := ASSIGNMENT.match(words[0].text)):
-            self.assign(match, words[0].line)
+            if match[1] == "IFS":
+                separators = text_of(joined(self.expand(match[4], words[0].line, False)))
+            else:
+                self.assign(match, words[0].line)
             words.pop(0)
         if not words:
             self.writes(command)
@@ -325,7 +330,7 @@ class _Shell:
         elif name == "shift":
             self.arguments = self.arguments[1:] if self.arguments is not None else None
         elif name == "read":
-            self.read(command, fields)
+            self.read(command, fields, separators)
         elif not self.starts(fields):
             self.writes(command)
             self.other(fields)
@@ -342,9 +347,10 @@ class _Shell:
                         for at in range(before, len(self.commands)):
                             self.commands[at] = (*self.word_list(fields[:n]), *self.commands[at])
                         return True
-                script = next((field for field in rest if not text_of(field).startswith("-")), None)
-                if script is not None and self.beside(text_of(script)) is not None:
-                    self.source(rest[rest.index(script) :])
+                at = next((k for k, own in enumerate(rest) if self.beside(text_of(own)) is not None), None)
+                if at is not None:
+                    self.options += self.word_list(rest[:at])
+                    self.source(rest[at:])
                     return True
         return False
 
@@ -422,6 +428,7 @@ class _Shell:
             self.assume(f"source {name}", "there is no such file beside the script", line)
             return
         text = path.read_text("utf-8", "replace")
+        self.options += [replace(word, file=path.name) for word in _options(text)]
         before = self.file, self.arguments
         self.file = path.name
         self.arguments = fields[1:] or self.arguments
@@ -447,9 +454,17 @@ class _Shell:
                 return path
         return None
 
-    def read(self, command: Command, fields: list[Pieces]) -> None:
-        """`read -r -d '' X <<EOF`."""
+    def read(self, command: Command, fields: list[Pieces], separators: str) -> None:
+        """`read -r -d '' X <<EOF`, `IFS=, read -r A B <<< "$X"`."""
         body = next((operator for operator, _ in command.redirects if operator.body), None)
+        here = next((word for operator, word in command.redirects if operator.text == "<<<"), None)
+        if here is not None:
+            names = [text_of(field) for field in fields[1:] if not text_of(field).startswith("-")]
+            text = text_of(joined(self.expand(here.text, here.line)))
+            parts = text.split(separators, len(names) - 1) if separators else text.split(None, len(names) - 1)
+            self.variables |= {
+                name: {"0": ((part.strip(), here.line),)} for name, part in zip(names, parts, strict=False)
+            }
         if body is not None:
             self.variables[text_of(fields[-1])] = {"0": pieces_of(body.body.strip(), body.body_line)}
 
