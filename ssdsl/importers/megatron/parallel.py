@@ -400,13 +400,9 @@ def _cuts(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths:
     if args.has("standalone-embedding-stage"):
         return replace(widths, before=(0, *(layers * n // (count - 1) for n in range(1, count - 1))))
     if own % count and not args.has("deepspeed"):
-        raise _wrong(
-            args,
-            "pipeline-model-parallel-size",
-            f"{count} stages do not divide {own} layers",
-            "the embedding and the loss count as layers" if own > layers else "each stage has as many",
-            "give a divisor, `--decoder-first-pipeline-num-layers`, or a layout",
-        )
+        stops = f"{count} stages do not divide {own} layers, where Megatron stops: here they are as equal as possible"
+        verdicts["pipeline-model-parallel-size"] = refused(stops)
+        return widths
     if own == layers:
         return widths
     each = own // count
