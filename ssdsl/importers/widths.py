@@ -53,7 +53,8 @@ class Widths(Record):
         number of layers stands for what follows them.
     micro: micro-batches; 0 where the source does not say.
     recompute: lists of operators, each in the language. to_host: what lies in the memory of the host, in the language.
-    replicas_first: devices of a pipeline are nearer to each other than replicas.
+    replicas_first: devices of a pipeline are nearer to each other than replicas. is_open: the source does not say how
+        many replicas there are: the plan has a param for them, also for one.
     """
 
     data: int = 1
@@ -74,6 +75,7 @@ class Widths(Record):
     recompute: tuple[str, ...] = ()
     to_host: tuple[str, ...] = ()
     replicas_first: bool = False
+    is_open: bool = False
 
     @property
     def are_zigzag(self) -> bool:
@@ -173,7 +175,7 @@ def _axes(widths: Widths) -> list[_Axis]:
     )
     pipeline, *others = axes
     ordered = [*others[:2], pipeline, *others[2:]] if widths.replicas_first else axes
-    return [axis for axis in ordered if axis.size > 1]
+    return [axis for axis in ordered if axis.size > 1 or (axis.name == "dp" and widths.is_open)]
 
 
 def _over_tensor(widths: Widths) -> bool:

@@ -21,7 +21,7 @@ from ssdsl.importers.megatron.arguments import (
     settings_of,
     silent,
 )
-from ssdsl.importers.megatron.configs import Fixed, bridge_settings, deepspeed_config, is_yaml, yaml_settings
+from ssdsl.importers.megatron.configs import RECIPE, Fixed, bridge_settings, deepspeed_config, is_yaml, yaml_settings
 from ssdsl.importers.megatron.flags import FLAGS, Place
 from ssdsl.importers.megatron.launch import OVERRIDE, Launch, launch_of, others, score
 from ssdsl.importers.megatron.model import model_of
@@ -33,6 +33,8 @@ from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import PlanError
 
 SIGNS = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*|\b[a-z_]+(?:\.\w+)+(?==)")
+SCRIPTS = (".sh", ".slurm", ".sbatch", ".bash", ".sub")
+WIDTHS = ("tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size")
 ENOUGH = 2  # flags that only Megatron has
 
 
@@ -59,7 +61,10 @@ def recognises(source: Foreign) -> bool:
     known = [
         word for word in overrides if (flag := FLAGS.get(word.rpartition(".")[2].replace("_", "-"))) and flag.is_ruled
     ]
-    return len(own) >= ENOUGH or bool(known) or (len(own) == 1 and source.text.strip().startswith("--"))
+    if len(own) >= ENOUGH or known or (own and source.text.strip().startswith("--")):
+        return True
+    is_script = source.path is not None and (source.path.suffix in SCRIPTS or source.text.startswith("#!/bin"))
+    return is_script and any(score(words) > ENOUGH for words in run(source.text, source.path).commands)
 
 
 def read(source: Foreign) -> Imported:
@@ -71,7 +76,7 @@ def read(source: Foreign) -> Imported:
     model = model_of(args, given.script, sizes.tensor, sizes.stages, sizes.batch)
     parallel = parallel_of(Asked(args, sizes, given.world, model.layers, model.experts, model.kind))
     behind = model.kind.behind if model.kind is not None and parallel.ends_behind else None
-    lines = plan_of(parallel.widths, replace(model.net, behind=behind), model.comments)
+    lines = plan_of(parallel.widths, replace(model.net, behind=behind), (*model.comments, *parallel.comments))
     verdicts = {**model.verdicts, **parallel.verdicts}
     items = [*_items(args, given, verdicts, lines)]
     said, quiet, not_done = (tuple(item for place, item in items if place is own) for own in Place)
@@ -106,6 +111,8 @@ def _given(source: Foreign) -> Given:
     args = Arguments(tuple(settings), source)
     inner, more = _deepspeed(args, script, source)
     world = launch.world or args.number("world-size")
+    if is_bridge and any(verdict.reason == RECIPE for _, verdict in fixed) and not all(map(args.has, WIDTHS)):
+        world = 0  # the recipe may have widths that divide it
     kind = _kind(launch, args, is_bridge, source)
     return Given(kind, (*counted, *inner, *settings), (*fixed, *more), launch.script, world)
 
@@ -214,7 +221,7 @@ def _verdict(setting: Setting, args: Arguments, given: Given, verdicts: Mapping[
         return _config(setting, given)
     if flag.is_ruled and setting.is_open:
         return refused(f"`{' '.join(setting.values)}` is not in the source: as if this flag were left out")
-    if flag.is_ruled and setting.flag in verdicts:
+    if setting.flag in verdicts:
         return verdicts[setting.flag]
     return Verdict(flag.place, flag.reason)
 

@@ -18,7 +18,7 @@ class Feature(Record):
 
 class Architecture(Record):
     """A model, by its name in `--model`. `layers` and `experts` are paths as `Net` has them, the others selections of
-    operators that are computed again, in a layer. `behind` is the module behind the layers."""
+    operators that are computed again, in a layer: `core` is attention without its products. `behind` is the module behind the layers."""
 
     name: str
     has: dict[str, str]
@@ -462,6 +462,7 @@ MODELS = (
         f"{CONFIG} {KEYS} head_dim={{width}} intermediate_size={{expert_ffn}} num_local_experts={{experts}} "
         f"num_experts_per_tok={{top}} sliding_window={{window}} {CONFIG_SIZES} {ATTENTION_DROPOUT}",
         experts="experts",
+        core='model["layers.*.self_attn."]',
     ),
 )
 

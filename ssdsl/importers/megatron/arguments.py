@@ -7,10 +7,11 @@ from ssdsl.importers.errors import NoNumber, NoValue
 from ssdsl.importers.foreign import Foreign
 from ssdsl.importers.megatron.flags import FLAGS, Place
 from ssdsl.importers.megatron.shell import Word
-from ssdsl.record import Record
+from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
+LONGEST_NAME = 8  # words of `<path to data>`
 NEGATIVE = re.compile(r"-\.?\d")
 
 
@@ -130,7 +131,7 @@ def settings_of(words: Iterable[Word]) -> tuple[list[Setting], list[Word]]:
     >>> [(own.flag, own.values) for own in found], [word.text for word in rest]
     ([('num-layers', ('4',)), ('bf16', ()), ('lr', ('1',))], ['x'])
     """
-    given = [*words]
+    given = [*_placeholders(words)]
     settings, rest, at = list[Setting](), list[Word](), 0
     while at < len(given):
         word = given[at]
@@ -144,6 +145,18 @@ def settings_of(words: Iterable[Word]) -> tuple[list[Setting], list[Word]]:
         at += 0 if sign else len(values)
         settings.append(Setting(flag, tuple(values), _written(name, sign, values), word.line, word.file))
     return settings, rest
+
+
+def _placeholders(words: Iterable[Word]) -> Iterator[Word]:
+    """Yields words, `<path to data>` as one."""
+    held: list[Word] = []
+    for word in words:
+        held.append(word)
+        text = " ".join(own.text for own in held)
+        if text.count("<") <= text.count(">") or len(held) > LONGEST_NAME:
+            yield replace(held[0], text=text)
+            held = []
+    yield from held
 
 
 def is_flag(text: str) -> bool:

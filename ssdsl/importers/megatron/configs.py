@@ -36,6 +36,7 @@ DEEPSPEED_SILENT = {
     "prescale_gradients": "the loss is the mean over the batch",
     "optimizer": "the optimizer and its schedule, in your own loop: `engine.optimizer`",
     "scheduler": "the optimizer and its schedule, in your own loop: `engine.optimizer`",
+    "aio": "no disks: nothing is read of them",
     "activation_checkpointing": "flags say what is computed again",
     "steps_per_print": "logs and profiles of a run: `ssdsl run --profile`",
     "wall_clock_breakdown": "logs and profiles of a run: `ssdsl run --profile`",
@@ -131,6 +132,7 @@ def deepspeed_config(text: str, name: str) -> tuple[list[Setting], list[Fixed]]:
     """The keys of DeepSpeed's config, with dots between those of its sections: those that rules read, and the others.
     Variables that nobody knows may stand in it."""
     bare = re.sub(r"(?<=[:,\[])\s*(\$\{?[\w@]+\}?)\s*(?=[,}\]\n])", r' "\1"', text)
+    bare = re.sub(r"(?<=[:,\[])\s*([A-Z][A-Z_0-9]+)\s*(?=[,}\]\n])", r' "$\1"', bare)  # what `sed` is to replace
     bare = re.sub(r"(?m)^\s*//.*$", "", bare)
     bare = re.sub(r",(\s*[}\]])", r"\1", bare)
     try:
@@ -141,6 +143,7 @@ def deepspeed_config(text: str, name: str) -> tuple[list[Setting], list[Fixed]]:
     if not isinstance(found, dict):
         raise _unreadable(name, "config of DeepSpeed", "it is no object", "write a JSON object there")
     ruled, fixed = [], list[Fixed]()
+    off = {key for key, own in found.items() if isinstance(own, dict) and own.get("enabled") in (False, "false")}
     for key, value in _leaves(found):
         setting = Setting(DEEPSPEED_RULED.get(key, ""), (_shown(value),), f"{key}: {_shown(value)}", 0, name)
         section = key.partition(".")[0]
@@ -149,8 +152,8 @@ def deepspeed_config(text: str, name: str) -> tuple[list[Setting], list[Fixed]]:
         elif section in DEEPSPEED_SILENT:
             fixed.append((setting, silent(DEEPSPEED_SILENT[section])))
         else:
-            is_off = key.endswith(".enabled") and value in (False, "false")
-            fixed.append((setting, silent("false") if is_off else refused(DEEPSPEED_REFUSED)))
+            is_off = section in off or value in (False, "false")
+            fixed.append((setting, silent("not enabled") if is_off else refused(DEEPSPEED_REFUSED)))
     return ruled, fixed
 
 

@@ -411,8 +411,8 @@ SILENT = (
         inference-moe-token-dispatcher-type= inference-shards= inference-text-gen-server-logging
         inference-use-synchronous-zmq-collectives inference-wandb-logging input-image-path=
         mamba-inference-conv-states-dtype= mamba-inference-ssm-states-dtype= max-tokens-to-oom=
-        mlp-chunks-for-prefill= moe-enable-routing-replay moe-pad-experts-for-cuda-graph-inference
-        nccl-all-reduce-for-prefill no-inference-disable-ep-consensus
+        mlp-chunks-for-prefill= moe-enable-routing-replay moe-eval-capacity-factor=
+        moe-pad-experts-for-cuda-graph-inference nccl-all-reduce-for-prefill no-inference-disable-ep-consensus
         no-inference-dynamic-batching-prefix-caching no-inference-text-gen-server-logging
         no-inference-use-synchronous-zmq-collectives no-inference-wandb-logging num-partitions=
         num-samples-per-partition= num-speculative-tokens= out-seq-length= output-bert-embeddings output-path=
@@ -500,11 +500,11 @@ REFUSED = (
     (
         "routing of its own: the model here sends each token to its best experts",
         """
-        disable-moe-token-dropping disable-moe-top2-2nd-expert-sampling moe-eval-capacity-factor=
-        moe-expert-rank-capacity-factor= moe-input-jitter-eps= moe-latent-size= moe-min-capacity=
-        moe-router-bias moe-router-bias-update-rate= moe-router-force-biased= moe-router-force-load-balancing
-        moe-router-quantile-balancing-ema= moe-token-drop-policy= moe-token-dropping moe-upcycling-granularity=
-        moe-use-upcycling num-experts-switch= unfreeze-router
+        disable-moe-token-dropping disable-moe-top2-2nd-expert-sampling moe-expert-rank-capacity-factor=
+        moe-input-jitter-eps= moe-latent-size= moe-min-capacity= moe-router-bias moe-router-bias-update-rate=
+        moe-router-force-biased= moe-router-force-load-balancing moe-router-quantile-balancing-ema=
+        moe-token-drop-policy= moe-token-dropping moe-upcycling-granularity= moe-use-upcycling
+        num-experts-switch= unfreeze-router
         """,
     ),
     (

@@ -10,11 +10,11 @@ from ssdsl.record import Record
 
 OVERRIDE = re.compile(r"\+{0,2}~?[a-z_]\w*(\.\w+)+=")
 ROUTINE = "how processes are started: `torchrun`, `ssdsl run`"
-# Flags of torchrun, DeepSpeed's launcher, srun and sbatch that take no value, which a script's name would seem to be.
+# Flags of launchers that take no value.
 SWITCHES = set(
     "standalone use_env no_python module run_path verbose v l exclusive force_multi no_local_rank no_ssh_check no_ssh "
-    "overcommit enable_elastic_training bind_cores_to_rank no-container-mount-home no_container_mount_home unbuffered u "
-    "label no-sync no_sync m no-kill container-mount-home container-writable export-all wait save_pid".split()
+    "overcommit enable_elastic_training bind_cores_to_rank no-container-mount-home no_container_mount_home unbuffered "
+    "u label no-sync no_sync m no-kill container-mount-home container-writable export-all wait save_pid".split()
 )
 COUNTS = {
     "nproc_per_node": "each",

@@ -66,6 +66,7 @@ SIZE_FLAGS = {
     "classes": ("num-classes",),
     "window": ("window-size",),
 }
+OF_EXPERTS = tuple("top expert_ffn shared_ffn groups group_top router_scale balance z_loss capacity".split())
 NO_MODEL = "no model here has all of these layers: give your own with `--model`"
 # Flags that describe a model which no row has, and what it is.
 ELSEWHERE = {
@@ -523,23 +524,14 @@ def _said(
     if found["position"] == "rope" and "no-position-embedding" in verdicts and "position" not in differing:
         verdicts["no-position-embedding"] = silent("rotary positions replace learned ones")
     if not numbers["experts"]:
-        names = {*FEATURES["router"].flags, *FEATURES["shared"].flags, "moe-layer-freq", "expert-interval"}
-        sizes = (
-            "top",
-            "expert_ffn",
-            "shared_ffn",
-            "groups",
-            "group_top",
-            "router_scale",
-            "balance",
-            "z_loss",
-            "capacity",
-        )
-        names |= {flag for size in sizes for flag in SIZE_FLAGS[size]}
-        verdicts |= dict.fromkeys(names, refused("ignored: there are no experts"))
+        of_experts = {*FEATURES["router"].flags, *FEATURES["shared"].flags, "moe-layer-freq", "expert-interval"}
+        of_experts |= {flag for size in OF_EXPERTS for flag in SIZE_FLAGS[size]}
+        verdicts |= dict.fromkeys(of_experts, refused("ignored: there are no experts"))
         verdicts["num-experts"] = silent("no experts")
         verdicts["mlp-type"] = silent("no experts")
-    if kind.name == "moe_gpt" and not args.has("moe-expert-capacity-factor", "moe-train-capacity-factor"):
+    if len({*args.texts("num-experts")}) > 1:
+        verdicts["num-experts"] = refused(f"one number of experts for all layers: {numbers['experts']}")
+    elif kind.name == "moe_gpt" and not args.has("moe-expert-capacity-factor", "moe-train-capacity-factor"):
         verdicts["num-experts"] = became(
             f"of `--model`: experts={numbers['experts']}; each takes 1.25 times its share of tokens"
         )
@@ -547,6 +539,9 @@ def _said(
         verdicts["bert-no-binary-head"] = refused("no part of the model here")
     else:
         verdicts["bert-no-binary-head"] = became("of `--model`: the loss is that of masked words alone")
+    for flag in ("mscale", "mscale-all-dim", "rotary-scaling-factor"):
+        if args.share(flag, default=0.0) == 1.0:
+            verdicts[flag] = silent("1: positions are not scaled")
     verdicts["mask-prob"] = silent("the data: `ssdsl run --data`, or a loader of your own")
     verdicts["spec"] = silent("the layers of Megatron's own code")
     verdicts["model-provider"] = silent("the function of Megatron that builds the model")
@@ -564,11 +559,25 @@ def _of_size(number: str, shown: str, kind: Architecture, numbers: Mapping[str, 
         return silent("4 x hidden: what it is without this flag")
     if number in ("epsilon", "theta") and has_slot:
         return silent("what it is without this flag")
-    if number == "epsilon":
-        return refused(f"`{kind.name}` has an epsilon of its own here")
+    if number in ("epsilon", "theta"):
+        return _of_constant(number, kind, numbers)
+    if number == "shared_ffn" and "{shared}" in kind.options and numbers["shared_ffn"]:
+        own = f"n_shared_experts={numbers['shared']}"
+        is_whole = numbers["shared"] * numbers["expert_ffn"] == numbers["shared_ffn"] and numbers["shared"] > 0
+        return became(f"of `--model`: {own}") if is_whole else refused(f"{own}: as wide as {numbers['shared']} others")
     if number == "query_rank" and has_slot:
         return became("of `--model`: q_lora_rank=none")
     return refused(f"no number of `{kind.name}`")
+
+
+def _of_constant(number: str, kind: Architecture, numbers: Mapping[str, Any]) -> Verdict:
+    """Of a number that no option of a model sets: it changes what is computed, not how it is divided."""
+    usual = {"theta": (10000,), "epsilon": (1e-5, 1e-6)}[number]
+    if numbers[number] in usual and kind.name != "hf:gpt_oss":
+        return silent("what it is without this flag, or next to it")
+    if number == "theta" and "rope" not in kind.values("position"):
+        return refused("ignored: positions are not rotary")
+    return refused(f"a number that `{kind.name}` has of its own: the plan does not depend on it")
 
 
 def _of_dropout(kind: Architecture, numbers: Mapping[str, Any]) -> dict[str, Verdict]:

@@ -1,11 +1,13 @@
 """The widths that flags of Megatron ask for, and what became of each of these flags."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 from ssdsl.importers.errors import WidthsDiffer, WrongLayout
 from ssdsl.importers.megatron.architectures import Architecture
 from ssdsl.importers.megatron.arguments import Arguments, Verdict, became, refused, said, silent
 from ssdsl.importers.megatron.layout import before, problem_of, stages_of
+from ssdsl.importers.megatron.model import DROPOUT
 from ssdsl.importers.widths import ATTENTION, Keeps, Meeting, Widths, problem
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import PlanError
@@ -15,6 +17,7 @@ SHARDED = {"optim": Keeps.OPTIMIZER, "optim_grads": Keeps.GRADS, "optim_grads_pa
 ZERO = {1: Keeps.OPTIMIZER, 2: Keeps.GRADS, 3: Keeps.WEIGHTS}
 FSDP = ("use-megatron-fsdp", "use-custom-fsdp", "custom-fsdp")
 MESH = "MESH"  # of `Verdict.says`: the line of the mesh
+GATHERED = "Dropout in attention needs all keys at once: they are gathered, where Megatron sends them around."
 IN_LOOP = "in your own loop: the engine takes batches of any size; `ssdsl run` has one"
 
 
@@ -28,6 +31,15 @@ class Sizes(Record):
     batch: int
     micro_batch: int
     is_divided: bool  # whether the devices are a multiple of these widths
+
+
+def _fewest(args: Arguments, inner: int) -> int:
+    """The fewest replicas that experts and copies of the optimizer's state leave possible; `inner` are the devices of a
+    replica in a stage."""
+    experts = args.number("expert-model-parallel-size", "moe-expert-parallel-size", default=1)
+    width = max(1, experts * args.number("expert-tensor-parallel-size", default=1))
+    copies = max(1, args.number("num-distributed-optimizer-instances", default=1))
+    return math.lcm(width // math.gcd(width, inner), copies)
 
 
 class Asked(Record):
@@ -48,6 +60,7 @@ class Parallel(Record):
     widths: Widths
     verdicts: Mapping[str, Verdict]
     ends_behind: bool  # whether a stage begins behind all layers
+    comments: tuple[str, ...] = ()
 
 
 def sizes_of(args: Arguments, world: int) -> Sizes:
@@ -57,7 +70,7 @@ def sizes_of(args: Arguments, world: int) -> Sizes:
     context = max(1, args.number("context-parallel-size", "ds-sequence-parallel-size", default=1))
     inner = tensor * stages * context
     is_divided = world % inner == 0
-    data = world // inner if world and is_divided else 1
+    data = world // inner if world and is_divided else _fewest(args, tensor * context)
     micro_batch = max(1, args.number("micro-batch-size", "batch-size", default=1))
     schedule = args.text("step-batch-size-schedule").replace(",", " ").split()
     last = schedule[-1].rpartition(":")[2] if schedule else ""
@@ -68,11 +81,24 @@ def sizes_of(args: Arguments, world: int) -> Sizes:
 def parallel_of(asked: Asked) -> Parallel:
     """The widths. Raises PlanError."""
     sizes = asked.sizes
-    widths = Widths(data=sizes.data, tensor=sizes.tensor, context=sizes.context, stages=sizes.stages)
+    is_open = not asked.world or not sizes.is_divided
+    widths = Widths(sizes.data, tensor=sizes.tensor, context=sizes.context, stages=sizes.stages, is_open=is_open)
     verdicts: dict[str, Verdict] = {}
     for rule in (_devices, _batches, _tensor, _context, _state, _experts, _pipeline, _cuts, _order, _recompute, _host):
         widths = rule(asked, widths, verdicts)
-    return Parallel(widths, verdicts, widths.before is not None and asked.layers in widths.before)
+    needs_all = widths.context > 1 and widths.attention is Meeting.RING and _has_dropout(asked)
+    if needs_all:
+        widths = replace(widths, attention=Meeting.GATHER)
+        verdicts["cp-comm-type"] = refused("dropout in attention needs all keys at once: they are gathered")
+    ends_behind = widths.before is not None and asked.layers in widths.before
+    return Parallel(widths, verdicts, ends_behind, (GATHERED,) if needs_all else ())
+
+
+def _has_dropout(asked: Asked) -> bool:
+    """Whether probabilities of attention are dropped."""
+    kind = asked.kind
+    share = asked.args.share("attention-dropout", default=DROPOUT)
+    return kind is not None and "attention" in kind.values("dropout") and share > 0
 
 
 def _wrong(args: Arguments, flag: str, fact: str, reason: str, change: str) -> PlanError:
@@ -84,7 +110,7 @@ def _devices(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widt
     args, sizes, world = asked.args, asked.sizes, asked.world
     inner = sizes.tensor * sizes.stages * sizes.context
     if not world:
-        reason = "this number of devices is not in the source: one replica, `--set D=...` for more"
+        reason = f"this number of devices is not in the source: {sizes.data} replicas; `--set D=...` for others"
         own = refused(reason)
     elif not sizes.is_divided:
         own = refused(
@@ -198,7 +224,7 @@ def _state(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths
         why = "ignored: nothing lies in parts" if instances > 1 else ""
         own = refused(why) if why else silent("1: what it is without this flag")
         verdicts["num-distributed-optimizer-instances"] = own
-    alone = sizes.data * sizes.context == 1
+    alone = sizes.data * sizes.context == 1 and not widths.is_open
     for flag, keeps in flags.items():
         if alone:
             verdicts[flag] = refused("ignored: there is one replica, which holds all")
@@ -259,6 +285,8 @@ def _asked(args: Arguments, verdicts: dict[str, Verdict]) -> Iterator[tuple[str,
 def _experts(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths:
     args, sizes, experts = asked.args, asked.sizes, asked.experts
     width = max(1, args.number("expert-model-parallel-size", "moe-expert-parallel-size", default=1))
+    if args.has("moe-expert-parallel-size"):
+        width = min(width, max(experts, 1))  # as Megatron-DeepSpeed does without a word
     flags = ("expert-model-parallel-size", "moe-expert-parallel-size")
     inner_flags = ("expert-tensor-parallel-size", "enable-expert-tensor-parallelism")
     is_deepspeed = args.has("deepspeed", "moe-expert-parallel-size")
@@ -287,10 +315,10 @@ def _experts(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widt
             verdicts |= dict.fromkeys(inner_flags, own)
         return widths
     verdicts |= dict.fromkeys(flags, said("experts"))
-    own = replace(widths, experts=width, expert_tensor=inner if inner != sizes.tensor else 0)
-    reason = problem(own)
-    if reason and own.expert_tensor:
-        other = replace(own, expert_tensor=0)
+    divided = replace(widths, experts=width, expert_tensor=inner if inner != sizes.tensor else 0)
+    reason = problem(divided)
+    if reason and divided.expert_tensor:
+        other = replace(divided, expert_tensor=0)
         if not problem(other):
             verdicts |= dict.fromkeys(inner_flags, refused(f"{reason}: here experts are cut as layers are"))
             return other
@@ -300,7 +328,7 @@ def _experts(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widt
             reason = f"{width} x {inner} devices of experts do not divide {inside} of a stage, where Megatron stops"
         verdicts |= dict.fromkeys((*flags, *inner_flags), refused(f"{reason}: here each device has all experts"))
         return widths
-    return own
+    return divided
 
 
 def _pipeline(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths:
@@ -553,7 +581,7 @@ def _runs(numbers: list[int]) -> str:
 def _again(name: str, kind: Architecture | None, experts: int) -> str | None:
     """The operators that a module of `--recompute-modules` stands for."""
     if name == "core_attn":
-        return ATTENTION
+        return ATTENTION if kind is None else kind.core
     if kind is None:
         return None
     match name:
@@ -596,17 +624,17 @@ def _host(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths:
     params = args.text("json:zero_optimization.offload_param.device", "remote-device", default="none")
     if args.has("optimizer-cpu-offload", "cpu-optimizer") or device in ("cpu", "nvme"):
         found.append("model.optimizer")
-    for flag, kept in (("json:zero_optimization.offload_optimizer.device", device),):
-        verdicts[flag] = said("to_host") if kept == "cpu" else refused("no disks: in the memory of the host")
-        verdicts[flag] = silent("none: what it is without this") if kept == "none" else verdicts[flag]
-    own = ("json:zero_optimization.offload_param.device", "remote-device")
+    nothing, no_disks = silent("none: what it is without this"), refused("no disks: in the memory of the host")
+    kept = {"none": nothing, "cpu": said("to_host")}.get(device, no_disks)
+    verdicts["json:zero_optimization.offload_optimizer.device"] = kept
+    flags = ("json:zero_optimization.offload_param.device", "remote-device")
     if params in ("cpu", "nvme") and widths.state is Keeps.WEIGHTS:
         found += [what for what in ("model.optimizer", "model.weights") if what not in found]
-        verdicts |= dict.fromkeys(own, said("to_host") if params == "cpu" else refused("no disks: the host's memory"))
+        verdicts |= dict.fromkeys(flags, said("to_host") if params == "cpu" else no_disks)
     else:
         is_none = params == "none"
         why = (
             silent("none: what it is without this") if is_none else refused("ignored: weights are whole on each device")
         )
-        verdicts |= dict.fromkeys(own, why)
+        verdicts |= dict.fromkeys(flags, why)
     return replace(widths, to_host=tuple(found))
