@@ -17,17 +17,18 @@ class Feature(Record):
 
 
 class Architecture(Record):
-    """A model, by its name in `--model`. `layers` and `experts` are paths as `Net` has them, the others selections of
-    operators that are computed again, in a layer: `core` is attention without its products. `behind` is the module behind the layers."""
+    """A model, by its name in `--model`. `layers`, `experts` and `behind` are paths as `Net` has them; the others select
+    operators that are computed again, of all layers: `core` is attention without its products."""
 
     name: str
     has: dict[str, str]
     options: str
     layers: str = "layers.*"
     experts: str | None = None
+    behind: str | None = "norm"
     norms: str = "layers.*.*layernorm"
     ffn: str = "layers.*.mlp"
-    behind: str | None = "norm"
+    core: str = ATTENTION
 
     def values(self, feature: str) -> tuple[str, ...]:
         """The values of a feature that the model can have."""
