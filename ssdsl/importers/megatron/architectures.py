@@ -4,6 +4,7 @@ A row is a model. What it has stands by feature, the value that it has first; a 
 first word in `FEATURES`. Numbers of the flags stand in braces in `options`; an option whose number is None is left out.
 """
 
+from ssdsl.importers.widths import ATTENTION
 from ssdsl.record import Record
 
 
@@ -17,8 +18,8 @@ class Feature(Record):
 
 
 class Architecture(Record):
-    """A model, by its name in `--model`. `layers`, `experts` and `behind` are paths as `Net` has them; the others select
-    operators that are computed again, of all layers: `core` is attention without its products."""
+    """A model, by its name in `--model`. `layers`, `experts` and `behind` are paths as `Net` has them; the others
+    select operators that are computed again, of all layers: `core` is attention without its products."""
 
     name: str
     has: dict[str, str]
