@@ -35,6 +35,7 @@ from ssdsl.text.diagnostic import PlanError
 SIGNS = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*|\b[a-z_]+(?:\.\w+)+(?==)")
 SCRIPTS = (".sh", ".slurm", ".sbatch", ".bash", ".sub")
 WIDTHS = ("tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size")
+UNQUOTED = re.compile(r"(--pipeline-model-parallel-layout|--moe-layer-freq|--hybrid-layer-pattern)(=|\s+)([^\s'\"$]+)")
 ENOUGH = 2  # flags that only Megatron has
 
 
@@ -92,7 +93,7 @@ def _given(source: Foreign) -> Given:
         args = Arguments(tuple(settings), source)
         inner, more = _deepspeed(args, None, source)
         return Given("a config of Megatron-LM", (*inner, *settings), (*fixed, *more), "", args.number("world-size"))
-    script = run(source.text, source.path)
+    script = run(source.text if source.path is not None else _quoted(source.text), source.path)
     words = max(script.commands, key=score, default=())
     if score(words) < 1:
         words = _of_variables(script)
@@ -115,6 +116,11 @@ def _given(source: Foreign) -> Given:
         world = 0  # the recipe may have widths that divide it
     kind = _kind(launch, args, is_bridge, source)
     return Given(kind, (*counted, *inner, *settings), (*fixed, *more), launch.script, world)
+
+
+def _quoted(text: str) -> str:
+    """A command line in which layouts have quotes, which the user's shell has taken away."""
+    return UNQUOTED.sub(lambda found: f"{found[1]}{found[2]}'{found[3]}'", text)
 
 
 def _kind(launch: Launch, args: Arguments, is_bridge: bool, source: Foreign) -> str:
@@ -183,10 +189,11 @@ def _items(
 ) -> Iterator[tuple[Place, Item]]:
     """Yields what became of each setting."""
     last = {setting.flag: setting for setting in args.settings}
+    has_lines = "\n" in args.source.text.strip()
     for setting in args.settings:
         own = last[setting.flag]
         if own is not setting and setting.flag and setting.flag != "DEVICES" and own != setting:
-            where = f" on line {own.line}" if own.line and own.line != setting.line else ""
+            where = f" on line {own.line}" if has_lines and own.line != setting.line else ""
             same = silent(f"`{own.written}` says it, too")
             verdict = same if own.values == setting.values else refused(f"overridden by `{own.written}`{where}")
         else:
@@ -195,9 +202,9 @@ def _items(
         place, text = verdict.place, reason or _saying(lines, verdict.says)
         if not text:
             place, text = Place.SILENT, "nothing here depends on it"
-        yield place, Item(setting.written, text, _line(setting))
+        yield place, Item(setting.written, text, _line(setting, has_lines))
     for setting, verdict in given.fixed:
-        yield verdict.place, Item(setting.written, verdict.reason, _line(setting))
+        yield verdict.place, Item(setting.written, verdict.reason, _line(setting, has_lines))
 
 
 def _saying(lines: PlanLines, fields: tuple[str, ...]) -> str:
@@ -207,8 +214,8 @@ def _saying(lines: PlanLines, fields: tuple[str, ...]) -> str:
     return lines.saying(*fields)
 
 
-def _line(setting: Setting) -> int:
-    return 0 if setting.file else setting.line
+def _line(setting: Setting, has_lines: bool) -> int:
+    return 0 if setting.file or not has_lines else setting.line
 
 
 def _verdict(setting: Setting, args: Arguments, given: Given, verdicts: Mapping[str, Verdict]) -> Verdict:

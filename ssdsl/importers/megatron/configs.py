@@ -59,6 +59,7 @@ FIELDS = {
     "share_embeddings_and_output_weights": "!untie-embeddings-and-output-weights",
     "gated_linear_unit": "swiglu",
     "num_moe_experts": "num-experts",
+    "num_query_groups": "num-key-value-heads",
     "layernorm_epsilon": "norm-epsilon",
     "layernorm_zero_centered_gamma": "apply-layernorm-1p",
     "num_layers_in_first_pipeline_stage": "decoder-first-pipeline-num-layers",

@@ -514,9 +514,11 @@ def _said(
         verdicts |= dict.fromkeys(("openai-gelu", "onnx-safe"), silent("how GELU is computed"))
     verdicts |= _of_dropout(kind, numbers)
     verdicts |= _of_losses(kind, args, stages, numbers)
-    if args.number("num-attention-heads") and "keys" not in differing and found["keys"] == "all":
+    if found["keys"] == "all":
         own = silent("as many keys as heads: what it is without this flag")
         verdicts |= dict.fromkeys(("group-query-attention", "num-query-groups", "num-key-value-heads"), own)
+        if args.has("num-query-groups") and not args.has("group-query-attention"):
+            verdicts["num-query-groups"] = refused("ignored without a word, without `--group-query-attention`")
     elif "keys" not in differing:
         verdicts |= dict.fromkeys(FEATURES["keys"].flags, became(f"of `--model`: {slots['{keys}']}={numbers['keys']}"))
     if "width" not in differing and "{width}" not in slots:

@@ -18,6 +18,7 @@ ZERO = {1: Keeps.OPTIMIZER, 2: Keeps.GRADS, 3: Keeps.WEIGHTS}
 FSDP = ("use-megatron-fsdp", "use-custom-fsdp", "custom-fsdp")
 MESH = "MESH"  # of `Verdict.says`: the line of the mesh
 GATHERED = "Dropout in attention needs all keys at once: they are gathered, where Megatron sends them around."
+OPEN = "The number of devices is not in the source: --set D=4 for 4 replicas, and M for as many micro-batches less."
 IN_LOOP = "in your own loop: the engine takes batches of any size; `ssdsl run` has one"
 
 
@@ -91,7 +92,8 @@ def parallel_of(asked: Asked) -> Parallel:
         widths = replace(widths, attention=Meeting.GATHER)
         verdicts["cp-comm-type"] = refused("dropout in attention needs all keys at once: they are gathered")
     ends_behind = widths.before is not None and asked.layers in widths.before
-    return Parallel(widths, verdicts, ends_behind, (GATHERED,) if needs_all else ())
+    comments = ((OPEN,) if not asked.world else ()) + ((GATHERED,) if needs_all else ())
+    return Parallel(widths, verdicts, ends_behind, comments)
 
 
 def _has_dropout(asked: Asked) -> bool:

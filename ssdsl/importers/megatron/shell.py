@@ -2,6 +2,7 @@
 does. What the script asks its environment is taken as unset, and said."""
 
 import re
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -91,6 +92,10 @@ class _Stop(Exception):
     """The script or a function ends here."""
 
 
+class _Turn(Exception):
+    """The turn of a loop ends here."""
+
+
 class _Shell(Tests):
     """The state of a script while it is followed."""
 
@@ -105,12 +110,8 @@ class _Shell(Tests):
     # -- statements ----------------------------------------------------------------------------------------------------
 
     def block(self, block: Block) -> None:
-        try:
-            for statement in block:
-                self.statement(statement)
-        except _Stop:
-            if self.depth:
-                raise
+        with suppress(_Stop, _Turn):
+            self.inner(block)
 
     def statement(self, statement: Statement) -> None:
         self.steps += 1
@@ -233,8 +234,9 @@ class _Shell(Tests):
                     loop.line,
                 )
             self.variables[loop.name] = {"0": values[0]}
-            self.inner(loop.body)
-        elif not loop.head or self.decided(loop.head[-1]) == (True, ""):
+        elif loop.head and self.decided(loop.head[-1]) != (True, ""):
+            return
+        with suppress(_Turn):
             self.inner(loop.body)
 
     def case(self, case: Case) -> None:
@@ -293,6 +295,8 @@ class _Shell(Tests):
             self.call(name, fields[1:])
         elif name in ("exit", "return"):
             raise _Stop
+        elif name in ("break", "continue"):
+            raise _Turn
         elif name in ("source", "."):
             self.source(fields[1:])
         elif name == "eval":

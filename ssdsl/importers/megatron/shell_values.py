@@ -147,7 +147,7 @@ class Values:
         if name in "@*":
             return [((f"${name}", line),)] if given is None else [*given]
         if name == "#":
-            return [((str(len(given or [])), line),)]
+            return [((f"${name}" if given is None else str(len(given)), line),)]
         if name.isdigit() and name != "0" and given is not None:
             return [given[int(name) - 1]] if int(name) <= len(given) else []
         return [((f"${name}", line),)]
