@@ -475,7 +475,7 @@ BERT = Architecture(
     "hidden_dropout_prob={hidden_dropout} attention_probs_dropout_prob={attention_dropout}",
     "layer.*",
     norms="layer.*.ln",
-    ffn="layer.*.{intermediate,output}",
+    ffn="layer.*.intermediate",
     behind=None,
 )
 PAIRS = Architecture(

@@ -75,6 +75,8 @@ ELSEWHERE = {
     "is-hybrid-model": "layers of Mamba between those of attention",
     "experimental-attention-variant": "attention of another kind",
     "language-model-type": "a language model that sees images",
+    "disable-vision-class-token": "a language model that sees images",
+    "dataloader-seq-length": "a language model that sees images",
     "use-checkpoint-args": "the model is that of a checkpoint",
     "heterogeneous-layers-config-path": "layers of different kinds, from a file",
     "retro-add-retriever": "a model that retrieves",
@@ -564,9 +566,10 @@ def _of_size(number: str, shown: str, kind: Architecture, numbers: Mapping[str, 
     if number in ("epsilon", "theta"):
         return _of_constant(number, kind, numbers)
     if number == "shared_ffn" and "{shared}" in kind.options and numbers["shared_ffn"]:
-        own = f"n_shared_experts={numbers['shared']}"
-        is_whole = numbers["shared"] * numbers["expert_ffn"] == numbers["shared_ffn"] and numbers["shared"] > 0
-        return became(f"of `--model`: {own}") if is_whole else refused(f"{own}: as wide as {numbers['shared']} others")
+        count, width = max(numbers["shared"], 1), numbers["expert_ffn"]
+        if count * width == numbers["shared_ffn"]:
+            return became(f"of `--model`: n_shared_experts={count}")
+        return refused(f"n_shared_experts={count}: {count * width} wide, as it is so many others")
     if number == "query_rank" and has_slot:
         return became("of `--model`: q_lora_rank=none")
     return refused(f"no number of `{kind.name}`")

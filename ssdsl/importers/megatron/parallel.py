@@ -596,7 +596,7 @@ def _again(name: str, kind: Architecture | None, experts: int) -> str | None:
         case "moe_act" if kind.experts is not None and kind.name != "moe_gpt":
             return f'model["{kind.experts}"].silu'
         case "mla_up_proj" if "latent" in kind.values("attention"):
-            return f'model["{kind.layers}.self_attn.{{kv_b_proj,q_b_proj,q_proj}}"]'
+            return f'model["{kind.layers}.self_attn.*_b_proj"]'
         case "shared_experts" if "n_shared_experts" in kind.options:
             return f'model["{kind.layers}.mlp.shared_experts"]'
     return None

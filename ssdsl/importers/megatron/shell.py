@@ -35,7 +35,7 @@ from ssdsl.importers.megatron.shell_text import (
 from ssdsl.importers.megatron.shell_values import DEEPEST, LARGEST
 from ssdsl.record import Record, replace
 
-MOST = 200_000  # statements, for loops of loops
+MOST = 20_000  # statements, for functions that call themselves
 RUNS_TEXT = {"bash", "sh", "zsh", "/bin/bash", "/bin/sh"}
 NO_LAUNCH = set("echo printf cat grep sed tee mkdir rm cp mv cd set pip pip3 git".split())
 
