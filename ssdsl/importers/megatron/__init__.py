@@ -13,7 +13,7 @@ from ssdsl.importers.imported import Imported, Item
 from ssdsl.importers.megatron.arguments import (
     Arguments,
     FlagSetting,
-    Outcome,
+    FlagOutcome,
     check_values,
     flag_of,
     is_flag,
@@ -184,7 +184,7 @@ def _deepspeed(
 
 
 def _items(
-    args: Arguments, given: ReadSource, verdicts: Mapping[str, Outcome], lines: PlanLines
+    args: Arguments, given: ReadSource, verdicts: Mapping[str, FlagOutcome], lines: PlanLines
 ) -> Iterator[tuple[ItemList, Item]]:
     """Yields what became of each setting."""
     last = {setting.flag: setting for setting in args.settings}
@@ -217,7 +217,9 @@ def _line(setting: FlagSetting, has_lines: bool) -> int:
     return 0 if setting.file or not has_lines else setting.line
 
 
-def _verdict(setting: FlagSetting, args: Arguments, given: ReadSource, verdicts: Mapping[str, Outcome]) -> Outcome:
+def _verdict(
+    setting: FlagSetting, args: Arguments, given: ReadSource, verdicts: Mapping[str, FlagOutcome]
+) -> FlagOutcome:
     flag = FLAGS.get(setting.flag)
     if flag is None and setting.flag in verdicts:
         return verdicts[setting.flag]
@@ -229,10 +231,10 @@ def _verdict(setting: FlagSetting, args: Arguments, given: ReadSource, verdicts:
         return refused(f"`{' '.join(setting.values)}` is not in the source: as if this flag were left out")
     if setting.flag in verdicts:
         return verdicts[setting.flag]
-    return Outcome(flag.place, flag.reason)
+    return FlagOutcome(flag.place, flag.reason)
 
 
-def _config(setting: FlagSetting, given: ReadSource) -> Outcome:
+def _config(setting: FlagSetting, given: ReadSource) -> FlagOutcome:
     name = setting.values[0].rpartition("/")[2] if setting.values else ""
     has_read = any(own.file == name for own in given.settings) or any(own.file == name for own, _ in given.fixed)
     if has_read:
@@ -240,7 +242,7 @@ def _config(setting: FlagSetting, given: ReadSource) -> Outcome:
     return refused("its text is not in the source: no such file beside it")
 
 
-def _unknown(setting: FlagSetting) -> Outcome:
+def _unknown(setting: FlagSetting) -> FlagOutcome:
     """A flag that neither we nor Megatron's parsers know."""
     name = setting.written.partition(" ")[0].partition("=")[0]
     if not is_flag(name):

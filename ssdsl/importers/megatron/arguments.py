@@ -31,7 +31,7 @@ class FlagSetting(Record):
         return any("$" in value for value in self.values)
 
 
-class Outcome(Record):
+class FlagOutcome(Record):
     """The list in which a flag stands, and why. For a flag that became lines of the plan, `says` has the fields of
     `Widths` that these say."""
 
@@ -40,21 +40,21 @@ class Outcome(Record):
     says: tuple[str, ...] = ()
 
 
-def said(*fields: str) -> Outcome:
-    return Outcome(ItemList.SAID, "", fields)
+def said(*fields: str) -> FlagOutcome:
+    return FlagOutcome(ItemList.SAID, "", fields)
 
 
-def became(text: str) -> Outcome:
+def became(text: str) -> FlagOutcome:
     """Of a flag that became something else than lines of widths."""
-    return Outcome(ItemList.SAID, text)
+    return FlagOutcome(ItemList.SAID, text)
 
 
-def silent(reason: str) -> Outcome:
-    return Outcome(ItemList.SILENT, reason)
+def silent(reason: str) -> FlagOutcome:
+    return FlagOutcome(ItemList.SILENT, reason)
 
 
-def refused(reason: str) -> Outcome:
-    return Outcome(ItemList.REFUSED, reason)
+def refused(reason: str) -> FlagOutcome:
+    return FlagOutcome(ItemList.REFUSED, reason)
 
 
 class Arguments(Record):

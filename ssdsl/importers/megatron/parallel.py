@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from ssdsl.importers.errors import WidthsDiffer, WrongLayout
 from ssdsl.importers.megatron.architectures import DescribedModel
-from ssdsl.importers.megatron.arguments import Arguments, Outcome, became, refused, said, silent
+from ssdsl.importers.megatron.arguments import Arguments, FlagOutcome, became, refused, said, silent
 from ssdsl.importers.megatron.layout import before, problem_of, stages_of
 from ssdsl.importers.megatron.model import DROPOUT
 from ssdsl.importers.widths import ATTENTION, Keeps, Meeting, Widths, problem
@@ -16,7 +16,7 @@ MEETINGS = {"p2p": Meeting.RING, "all_gather": Meeting.GATHER, "a2a": Meeting.HE
 SHARDED = {"optim": Keeps.OPTIMIZER, "optim_grads": Keeps.GRADS, "optim_grads_params": Keeps.WEIGHTS}
 ZERO = {1: Keeps.OPTIMIZER, 2: Keeps.GRADS, 3: Keeps.WEIGHTS}
 FSDP = ("use-megatron-fsdp", "use-custom-fsdp", "custom-fsdp")
-MESH = "MESH"  # of `Outcome.says`: the line of the mesh
+MESH = "MESH"  # of `FlagOutcome.says`: the line of the mesh
 GATHERED = "Dropout in attention needs all keys at once: they are gathered, where Megatron sends them around."
 OPEN = "The number of devices is not in the source: --set D=4 for 4 replicas, and M for as many micro-batches less."
 IN_LOOP = "in your own loop: the engine takes batches of any size; `ssdsl run` has one"
@@ -59,7 +59,7 @@ class Parallel(Record):
     """Widths, and what became of the flags that they come from."""
 
     widths: Widths
-    verdicts: Mapping[str, Outcome]
+    verdicts: Mapping[str, FlagOutcome]
     ends_behind: bool  # whether a stage begins behind all layers
     comments: tuple[str, ...] = ()
 
@@ -84,7 +84,7 @@ def parallel_of(asked: ParallelRequest) -> Parallel:
     sizes = asked.sizes
     is_open = not asked.world or not sizes.is_divided
     widths = Widths(sizes.data, tensor=sizes.tensor, context=sizes.context, stages=sizes.stages, is_open=is_open)
-    verdicts: dict[str, Outcome] = {}
+    verdicts: dict[str, FlagOutcome] = {}
     for rule in (_devices, _batches, _tensor, _context, _state, _experts, _pipeline, _cuts, _order, _recompute, _host):
         widths = rule(asked, widths, verdicts)
     needs_all = widths.context > 1 and widths.attention is Meeting.RING and _has_dropout(asked)
@@ -107,7 +107,7 @@ def _wrong(args: Arguments, flag: str, fact: str, reason: str, change: str) -> P
     return PlanError(WidthsDiffer(args.span(args.last(flag)), fact, reason, change))
 
 
-def _devices(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
+def _devices(asked: ParallelRequest, widths: Widths, verdicts: dict[str, FlagOutcome]) -> Widths:
     """How many devices there are: what widths leave of them are replicas."""
     args, sizes, world = asked.args, asked.sizes, asked.world
     inner = sizes.tensor * sizes.stages * sizes.context
@@ -145,7 +145,7 @@ def _devices(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome
     return widths
 
 
-def _batches(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
+def _batches(asked: ParallelRequest, widths: Widths, verdicts: dict[str, FlagOutcome]) -> Widths:
     """Micro-batches: what replicas and micro-batches leave of the batch."""
     args, sizes, world = asked.args, asked.sizes, asked.world
     each = sizes.micro_batch * sizes.data
@@ -172,7 +172,7 @@ def _batches(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome
     return replace(widths, micro=micro)
 
 
-def _tensor(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
+def _tensor(asked: ParallelRequest, widths: Widths, verdicts: dict[str, FlagOutcome]) -> Widths:
     args, sizes = asked.args, asked.sizes
     verdicts.setdefault("tensor-model-parallel-size", said("tensor"))
     wants = args.has("sequence-parallel")
@@ -188,7 +188,7 @@ def _tensor(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]
     return replace(widths, sequence=wants and sizes.tensor > 1)
 
 
-def _context(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
+def _context(asked: ParallelRequest, widths: Widths, verdicts: dict[str, FlagOutcome]) -> Widths:
     args, sizes = asked.args, asked.sizes
     verdicts.setdefault("context-parallel-size", said("context"))
     verdicts.setdefault("ds-sequence-parallel-size", said("context", "attention"))
@@ -208,7 +208,7 @@ def _context(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome
     return replace(widths, attention=MEETINGS.get(first, Meeting.RING))
 
 
-def _state(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
+def _state(asked: ParallelRequest, widths: Widths, verdicts: dict[str, FlagOutcome]) -> Widths:
     """What lies in parts over replicas."""
     args, sizes = asked.args, asked.sizes
     flags = dict(_asked(args, verdicts))
@@ -237,7 +237,7 @@ def _state(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome])
     return replace(widths, state=state, shards=shards)
 
 
-def _asked(args: Arguments, verdicts: dict[str, Outcome]) -> Iterator[tuple[str, Keeps]]:
+def _asked(args: Arguments, verdicts: dict[str, FlagOutcome]) -> Iterator[tuple[str, Keeps]]:
     """Yields the flags that ask for parts of the state, and what each asks for."""
     own = "data-parallel-sharding-strategy"
     if args.has("use-distributed-optimizer"):
@@ -284,7 +284,7 @@ def _asked(args: Arguments, verdicts: dict[str, Outcome]) -> Iterator[tuple[str,
             yield flag, ZERO[stage]
 
 
-def _experts(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
+def _experts(asked: ParallelRequest, widths: Widths, verdicts: dict[str, FlagOutcome]) -> Widths:
     args, sizes, experts = asked.args, asked.sizes, asked.experts
     width = max(1, args.number("expert-model-parallel-size", "moe-expert-parallel-size", default=1))
     if args.has("moe-expert-parallel-size"):
@@ -334,7 +334,7 @@ def _experts(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome
     return divided
 
 
-def _pipeline(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
+def _pipeline(asked: ParallelRequest, widths: Widths, verdicts: dict[str, FlagOutcome]) -> Widths:
     """How many stages a device has, in what order they run."""
     args, sizes, layers = asked.args, asked.sizes, asked.layers
     verdicts.setdefault("pipeline-model-parallel-size", said("stages", "schedule"))
@@ -398,7 +398,7 @@ def _chunks(args: Arguments, sizes: PlanSizes, layers: int) -> int:
     return own // (sizes.stages * each)
 
 
-def _cuts(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
+def _cuts(asked: ParallelRequest, widths: Widths, verdicts: dict[str, FlagOutcome]) -> Widths:
     """Which layers a stage has."""
     args, sizes, layers = asked.args, asked.sizes, asked.layers
     embedding, loss = (
@@ -477,7 +477,7 @@ def _uneven(args: Arguments, sizes: PlanSizes, layers: int, chunks: int) -> tupl
     return tuple(sum(parts[:n]) for n in range(1, len(parts)))
 
 
-def _order(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
+def _order(asked: ParallelRequest, widths: Widths, verdicts: dict[str, FlagOutcome]) -> Widths:
     """The order of axes, and what goes on beside computation."""
     args = asked.args
     wants = args.has("use-tp-pp-dp-mapping")
@@ -494,7 +494,7 @@ def _order(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome])
     return replace(widths, replicas_first=wants)
 
 
-def _recompute(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
+def _recompute(asked: ParallelRequest, widths: Widths, verdicts: dict[str, FlagOutcome]) -> Widths:
     args, layers, experts, kind = asked.args, asked.layers, asked.experts, asked.kind
     granularity = args.text("recompute-granularity")
     if args.has("recompute-activations"):
@@ -545,7 +545,7 @@ def _recompute(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outco
     return replace(widths, recompute=tuple(dict.fromkeys(found)))
 
 
-def _each(number: int) -> Outcome:
+def _each(number: int) -> FlagOutcome:
     if number == 1:
         return said("recompute")
     return refused(f"each layer is a checkpoint, not {number} together: what is kept between them is small")
@@ -603,7 +603,7 @@ def _again(name: str, kind: DescribedModel | None, experts: int) -> str | None:
     return None
 
 
-def _host(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
+def _host(asked: ParallelRequest, widths: Widths, verdicts: dict[str, FlagOutcome]) -> Widths:
     """What lies in the memory of the host."""
     args, layers, kind = asked.args, asked.layers, asked.kind
     found = []
