@@ -12,8 +12,8 @@ from ssdsl.importers.foreign import Foreign
 from ssdsl.importers.imported import Imported, Item
 from ssdsl.importers.megatron.arguments import (
     Arguments,
-    FlagSetting,
     FlagOutcome,
+    FlagSetting,
     check_values,
     flag_of,
     is_flag,

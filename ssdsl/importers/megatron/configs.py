@@ -8,7 +8,7 @@ from typing import Any
 
 from ssdsl.importers.errors import UnreadableConfig
 from ssdsl.importers.foreign import Foreign
-from ssdsl.importers.megatron.arguments import FlagSetting, FlagOutcome, flag_of, refused, silent
+from ssdsl.importers.megatron.arguments import FlagOutcome, FlagSetting, flag_of, refused, silent
 from ssdsl.importers.megatron.flags import FLAGS
 from ssdsl.importers.megatron.shell import ShellWord
 from ssdsl.text.diagnostic import PlanError

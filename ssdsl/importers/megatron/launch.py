@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from ssdsl.importers.megatron.arguments import FlagSetting, FlagOutcome, flag_of, is_flag, refused, silent
+from ssdsl.importers.megatron.arguments import FlagOutcome, FlagSetting, flag_of, is_flag, refused, silent
 from ssdsl.importers.megatron.flags import FLAGS
 from ssdsl.importers.megatron.shell import FollowedScript, ShellWord
 from ssdsl.record import Record

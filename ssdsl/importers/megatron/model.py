@@ -489,7 +489,8 @@ def _said(
     stages: int,
 ) -> dict[str, FlagOutcome]:
     """What became of each flag that describes the model."""
-    slots = {slot: name for name, _, slot in (option.partition("=") for option in kind.options.split())}
+    written = [option.partition("=") for option in reversed(kind.options.split())]
+    slots = {slot: name for name, _, slot in written}  # of several the first
     given = dict(word.split("=", 1) for word in text.replace(":", ",", 1).split(",")[1:] if "=" in word)
     verdicts: dict[str, FlagOutcome] = {}
     size, whose = _usual(args)
