@@ -11,6 +11,7 @@ from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
+LARGEST = 1e9  # number
 LONGEST_NAME = 8  # words of `<path to data>`
 NEGATIVE = re.compile(r"-\.?\d")
 
@@ -94,7 +95,7 @@ class Arguments(Record):
         return self._number(own, r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
     def _number(self, own: FlagSetting, pattern: str) -> float:
-        if not re.fullmatch(pattern, own.values[0]):
+        if not re.fullmatch(pattern, own.values[0]) or abs(float(own.values[0])) > LARGEST:
             kind = "a whole number" if "e" not in pattern else "a number"
             raise PlanError(NoNumber(self.span(own), own.flag, own.values[0], kind))
         return float(own.values[0])

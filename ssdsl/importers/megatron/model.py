@@ -66,6 +66,7 @@ SIZE_FLAGS = {
     "classes": ("num-classes",),
     "window": ("window-size",),
 }
+MOST_LAYERS = 10_000
 OF_EXPERTS = tuple("top expert_ffn shared_ffn groups group_top router_scale balance z_loss capacity".split())
 NO_MODEL = "no model here has all of these layers: give your own with `--model`"
 # Flags that describe a model which no row has, and what it is.
@@ -277,7 +278,7 @@ def _dense_layers(args: Arguments, layers: int) -> list[int]:
     """The layers without experts. Raises PlanError for a pattern of another number of layers."""
     text = args.text("moe-layer-freq", default="1")
     if text.isdigit():
-        return [n for n in range(layers) if n % max(int(text), 1)]
+        return [n for n in range(min(layers, MOST_LAYERS)) if n % max(int(text), 1)]
     pattern = _pattern(text)
     if len(pattern) != layers:
         raise PlanError(
