@@ -25,8 +25,9 @@ from ssdsl.importers.megatron.configs import RECIPE, Fixed, bridge_settings, dee
 from ssdsl.importers.megatron.flags import FLAGS, ItemList
 from ssdsl.importers.megatron.launch import OVERRIDE, TrainingLaunch, launch_of, others, score
 from ssdsl.importers.megatron.model import model_of
-from ssdsl.importers.megatron.parallel import MESH, ParallelRequest, parallel_of, sizes_of
-from ssdsl.importers.megatron.shell import FollowedScript, ShellWord, run
+from ssdsl.importers.megatron.parallel import MESH, parallel_of
+from ssdsl.importers.megatron.request import ParallelRequest, sizes_of
+from ssdsl.importers.megatron.shell.follow import FollowedScript, ShellWord, run
 from ssdsl.importers.widths import PlanLines, plan_of
 from ssdsl.lang.suggest import suggest
 from ssdsl.record import Record, replace

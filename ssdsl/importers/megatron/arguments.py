@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from ssdsl.importers.errors import NoNumber, NoValue
 from ssdsl.importers.foreign import Foreign
 from ssdsl.importers.megatron.flags import FLAGS, ItemList
-from ssdsl.importers.megatron.shell import ShellWord
+from ssdsl.importers.megatron.shell.follow import ShellWord
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span

@@ -10,7 +10,7 @@ from ssdsl.importers.errors import UnreadableConfig
 from ssdsl.importers.foreign import Foreign
 from ssdsl.importers.megatron.arguments import FlagOutcome, FlagSetting, flag_of, refused, silent
 from ssdsl.importers.megatron.flags import FLAGS
-from ssdsl.importers.megatron.shell import ShellWord
+from ssdsl.importers.megatron.shell.follow import ShellWord
 from ssdsl.text.diagnostic import PlanError
 
 OFF = ("false", "none", "null", "")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ssdsl.importers.megatron.arguments import FlagOutcome, FlagSetting, flag_of, is_flag, refused, silent
 from ssdsl.importers.megatron.flags import FLAGS
-from ssdsl.importers.megatron.shell import FollowedScript, ShellWord
+from ssdsl.importers.megatron.shell.follow import FollowedScript, ShellWord
 from ssdsl.record import Record
 
 OVERRIDE = re.compile(r"\+{0,2}~?[a-z_]\w*(\.\w+)+=")
