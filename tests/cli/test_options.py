@@ -168,6 +168,7 @@ VALUES = {
     "--compile": "--compile elsewhere",
     "--orders": "--no-orders",
     "--costs": "--costs nowhere.json",
+    "--against": "--against nowhere.pt",
     "--data": "--data nowhere.py:data",
     "--eval-data": "--eval-data nowhere.py:data",
     "--eval-every": "--eval-every 2",
