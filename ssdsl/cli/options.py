@@ -218,6 +218,10 @@ Processes = Annotated[
     int | None,
     typer.Option(min=1, help="Maximum number of local processes.", show_default="16, or twice the processors"),
 ]
+LockFile = Annotated[
+    str | None,
+    typer.Option("--lock-file", metavar="FILE", help="The file of the lock, in place of that beside the plan."),
+]
 Timeout = Annotated[
     float, typer.Option(min=0.1, metavar="SECONDS", help="End the run when a process has not moved for so long.")
 ]

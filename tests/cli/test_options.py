@@ -212,6 +212,8 @@ VALUES = {
     "--window": "--window 0..0.01",
     "--transfers": "--transfers",
     "--role": "--role nobody",
+    "--lock": "--lock",
+    "--lock-file": "--lock-file nowhere/p.comm",
     "--output": "--output nothing",
     "--print-after": "--print-after nothing",
     "--check": "--check",
