@@ -18,3 +18,25 @@ class NothingToImport(Diagnostic):
     shown: str
     reason: str
     kinds: str
+
+
+class TraceUnreadable(Diagnostic):
+    """A trace of PyTorch's profiler is JSON with a list of events, plain or compressed: `torch.profiler.profile`, then
+    `export_chrome_trace("trace.json.gz")`.
+
+    Calls are known by the shapes of their tensors, which the profiler records only with `record_shapes=True`. Record
+    some steps after the first ones, of training that is not compiled:
+
+        with profile(activities=[CPU, CUDA], record_shapes=True, schedule=schedule(wait=1, warmup=2, active=5)) as prof:
+            for batch in batches:
+                ...
+                prof.step()
+        prof.export_chrome_trace("trace.json.gz")
+    """
+
+    code = "E0709"
+    title = "cannot take costs from `{file}`: {reason}"
+    help = "{change}"
+    file: str
+    reason: str
+    change: str

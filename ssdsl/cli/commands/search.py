@@ -118,11 +118,11 @@ def search(
     held = captured(model, meta=meta, precision=precision)
     graph = held.graph
     from ssdsl.show.tables.search import pareto_text, search_json, search_views
-    from ssdsl.simulate.profile.read_costs import read_costs
+    from ssdsl.simulate.profile.read_costs import read_whole_costs
     from ssdsl.sketch.answers.write import copies_for
     from ssdsl.sketch.search import search_of
 
-    state, times = state_of(master_weights, fp32_grads), read_costs(Path(costs)) if costs is not None else None
+    state, times = state_of(master_weights, fp32_grads), read_whole_costs(Path(costs)) if costs is not None else None
     work = search_of(graph, on, texts, wanted, numbers_of(set_), state, memory, times, kernels.kernels, by)
     if out is not None:
         for sketch in work.sketches:
