@@ -25,9 +25,11 @@ class TraceUnreadable(Diagnostic):
     `export_chrome_trace("trace.json.gz")`.
 
     Calls are known by the shapes of their tensors, which the profiler records only with `record_shapes=True`. Record
-    some steps after the first ones, of training that is not compiled:
+    some steps after the first ones, of training that is not compiled. With `repeat=1` the profiler keeps what it has
+    recorded; else it forgets that when its next cycle begins:
 
-        with profile(activities=[CPU, CUDA], record_shapes=True, schedule=schedule(wait=1, warmup=2, active=5)) as prof:
+        steps = schedule(wait=1, warmup=2, active=5, repeat=1)
+        with profile(record_shapes=True, schedule=steps) as prof:
             for batch in batches:
                 ...
                 prof.step()

@@ -101,9 +101,8 @@ def trace_of(name: str, data: bytes) -> TraceFile:
             words = {"M": "metadata", "i": "instant"}.get(category, category)
             others[words] = others.get(words, 0) + 1
     if not threads:
-        raise _wrong(
-            name, "it has no calls of PyTorch's operators", "record with activities=[ProfilerActivity.CPU, ...]"
-        )
+        change = "record with ProfilerActivity.CPU, and with `repeat=1` in its schedule, so that it keeps what it has"
+        raise _wrong(name, "it has no calls of PyTorch's operators", change)
     roots = tuple(tuple(_nested(found)) for found in threads.values())
     lost = tuple(_linked(roots, kernels))
     facts = {key: value for key, value in facts.items() if key != "traceEvents"}

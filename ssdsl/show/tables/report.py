@@ -75,7 +75,8 @@ def _measured(report: Report) -> Iterator[str]:
     if found is None:
         return
     known = found.kinds - len(found.lacking)
-    yield f"measured: {found.share:.0%} of the computing of all tasks, {known} of {found.kinds} kinds of calls ({found.origin})"
+    calls = f"{known} of {found.kinds} kinds of calls"
+    yield f"measured: {found.share:.0%} of the computing of all tasks, {calls} ({found.origin})"
     if found.lacking:
         longest = "; ".join(f"{seconds(time_s)} {words}" for words, time_s in found.lacking[:LACKING])
         yield f"by the rates of `{found.cluster}`, the longest first: {longest}"

@@ -120,8 +120,8 @@ class CostsArePartial(Diagnostic):
     those of some settings would be measured and those of others estimated by the rates of the cluster, so that the
     search would compare a machine with a description of one.
 
-    `ssdsl profile` records the operators of several settings. `ssdsl simulate --costs` takes a partial profile, and says
-    how much of a step was measured.
+    `ssdsl profile` records the operators of several settings. `ssdsl simulate --costs` takes a partial profile, and
+    says how much of a step was measured.
     """
 
     code = "E0656"
