@@ -22,7 +22,7 @@ from typing import Any
 from ssdsl.importers.errors import TraceUnreadable
 from ssdsl.importers.foreign import Foreign
 from ssdsl.importers.imported import Imported, Item
-from ssdsl.importers.trace_events import LAUNCHES, Event, TraceFile, trace_of
+from ssdsl.importers.trace_events import LAUNCHES, TraceEvent, TraceFile, trace_of
 from ssdsl.lang.errors.files import FileUnreadable
 from ssdsl.record import Record
 from ssdsl.simulate.profile.call_key import Tensor, call_key
@@ -188,13 +188,13 @@ class _Reading:
             self._call(event)
         self._kernels()
 
-    def time(self, event: Event) -> float:
+    def time(self, event: TraceEvent) -> float:
         """The microseconds of a call: on a GPU those of its kernels."""
         return event.device_us if self.trace.is_gpu else event.duration_us
 
-    def _makers(self) -> dict[int, list[Event]]:
+    def _makers(self) -> dict[int, list[TraceEvent]]:
         """The forward calls by their sequence number, in time: the last one made the node of autograd."""
-        found: dict[int, list[Event]] = {}
+        found: dict[int, list[TraceEvent]] = {}
         for event in self.trace.calls():
             if "Sequence number" in event.args and not event.args.get("Fwd thread id"):
                 found.setdefault(event.args["Sequence number"], []).append(event)
@@ -202,9 +202,9 @@ class _Reading:
             events.sort(key=lambda e: e.start)
         return found
 
-    def _walk(self) -> Iterator[Event]:
+    def _walk(self) -> Iterator[TraceEvent]:
         """Yields the nodes of autograd; keeps outermost calls of operators, and counts the rest."""
-        self._outermost: list[Event] = []
+        self._outermost: list[TraceEvent] = []
         stack = [(event, False) for thread in self.trace.threads for event in reversed(thread)]
         while stack:
             event, in_backward = stack.pop()
@@ -234,19 +234,19 @@ class _Reading:
                 self._count(self.noted.setdefault(_plain(event), _Count()), event)
 
     @staticmethod
-    def _is_forward(event: Event) -> bool:
+    def _is_forward(event: TraceEvent) -> bool:
         """Whether a call is one of forward, by its number: backward records none."""
         return "Sequence number" in event.args and not event.args.get("Fwd thread id")
 
     @staticmethod
-    def _is_operator(event: Event) -> bool:
+    def _is_operator(event: TraceEvent) -> bool:
         has_shapes = "Input Dims" in event.args or "Input dims" in event.args
         named = "::" in event.name and not event.name.startswith(NO_OPERATORS)
         return event.category == "cpu_op" and named and has_shapes
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def _backward(self, node: Event) -> None:
+    def _backward(self, node: TraceEvent) -> None:
         """Gives the time of a node of autograd to the calls that made it."""
         kind = node.name.removeprefix(NODE)
         time_us = self.time(node) - sum(self.time(inner) for inner in self._apart(node))
@@ -263,7 +263,7 @@ class _Reading:
         for call in chain:
             call.back_us = (call.back_us or 0.0) + time_us
 
-    def _apart(self, node: Event) -> Iterator[Event]:
+    def _apart(self, node: TraceEvent) -> Iterator[TraceEvent]:
         """Yields what runs inside of a node and is not its own: other nodes, forward again, communication."""
         stack = [*node.inside]
         while stack:
@@ -273,7 +273,7 @@ class _Reading:
             else:
                 stack += event.inside
 
-    def _call(self, event: Event) -> None:
+    def _call(self, event: TraceEvent) -> None:
         """Keeps the times of an outermost call, and of the operators inside of it."""
         count = self.operators.setdefault(event.name, _Count())
         self._count(count, event)
@@ -291,7 +291,7 @@ class _Reading:
 
     # -- communication -------------------------------------------------------------------------------------------------
 
-    def _collective(self, event: Event) -> None:
+    def _collective(self, event: TraceEvent) -> None:
         """Keeps the time of a collective: of NCCL's kernel, or of gloo's work."""
         inner = next((e for e in (event, *event.inside) if "Collective name" in e.args), event)
         kernels = [k for k in event.kernels() if "nccl" in k.name.lower() or "rccl" in k.name.lower()]
@@ -307,7 +307,7 @@ class _Reading:
         kind, ranks, size = point
         self.network.setdefault((kind, ranks), []).append((size, time_us))
 
-    def _point(self, event: Event, args: Mapping[str, Any]) -> tuple[str, int, int] | str:
+    def _point(self, event: TraceEvent, args: Mapping[str, Any]) -> tuple[str, int, int] | str:
         """The kind, the number of ranks and the bytes of a collective; or why it is not known."""
         name = str(args.get("Collective name", event.name.partition(":")[2])).lower()
         if name not in COLLECTIVES:
@@ -331,11 +331,11 @@ class _Reading:
 
     # -- counting ------------------------------------------------------------------------------------------------------
 
-    def _count(self, count: _Count, event: Event, time_us: float | None = None) -> None:
+    def _count(self, count: _Count, event: TraceEvent, time_us: float | None = None) -> None:
         count.events += 1
         count.time_us += self.time(event) if time_us is None else time_us
 
-    def _refuse(self, event: Event, reason: str, time_us: float | None = None) -> None:
+    def _refuse(self, event: TraceEvent, reason: str, time_us: float | None = None) -> None:
         self._count(self.others.setdefault((_plain(event), reason), _Count()), event, time_us)
 
     def _kernels(self) -> None:
@@ -427,11 +427,11 @@ class _Reading:
 # -- words -------------------------------------------------------------------------------------------------------------
 
 
-def _key(event: Event) -> str:
+def _key(event: TraceEvent) -> str:
     return call_key(event.name, _operands(event))
 
 
-def _operands(event: Event) -> list[Tensor | list[Tensor]]:
+def _operands(event: TraceEvent) -> list[Tensor | list[Tensor]]:
     """The tensors of a call with their sizes and types; those of a list have sizes alone."""
     shapes = event.args.get("Input Dims", event.args.get("Input dims")) or []
     types = event.args.get("Input type") or []
@@ -444,7 +444,7 @@ def _operands(event: Event) -> list[Tensor | list[Tensor]]:
     return found
 
 
-def _tensors(event: Event) -> list[Tensor]:
+def _tensors(event: TraceEvent) -> list[Tensor]:
     """All tensors of a call, those of lists among them."""
     found: list[Tensor] = []
     for operand in _operands(event):
@@ -459,7 +459,7 @@ def _product(sizes: tuple[int, ...]) -> int:
     return whole
 
 
-def _plain(event: Event) -> str:
+def _plain(event: TraceEvent) -> str:
     """The kind of an event, without what differs from one to the next."""
     name = event.name.removeprefix(NODE).partition("#")[0]
     return event.category if event.category not in ("cpu_op", "user_annotation") else name

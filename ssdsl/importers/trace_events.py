@@ -23,7 +23,7 @@ RECORD_AGAIN = "export it anew: `profiler.export_chrome_trace(file)` after the `
 
 
 @dataclass(slots=True, eq=False)
-class Event:
+class TraceEvent:
     """A call: its name, its begin and how long it took, in microseconds, and the calls inside of it. `launched` are the
     kernels that it launched, and no call inside of it. `back_us`: of the backward of what it made."""
 
@@ -32,9 +32,9 @@ class Event:
     start: float
     duration_us: float
     args: dict[str, Any]
-    parent: "Event | None" = None
-    inside: list["Event"] = field(default_factory=list)
-    launched: list["Event"] = field(default_factory=list)
+    parent: "TraceEvent | None" = None
+    inside: list["TraceEvent"] = field(default_factory=list)
+    launched: list["TraceEvent"] = field(default_factory=list)
     back_us: float | None = None
 
     @property
@@ -47,14 +47,14 @@ class Event:
         own = sum(kernel.duration_us for kernel in self.launched)
         return own + sum(event.device_us for event in self.inside)
 
-    def ancestors(self) -> Iterator["Event"]:
+    def ancestors(self) -> Iterator["TraceEvent"]:
         """The calls around it, the nearest first."""
         event = self.parent
         while event is not None:
             yield event
             event = event.parent
 
-    def kernels(self) -> Iterator["Event"]:
+    def kernels(self) -> Iterator["TraceEvent"]:
         """What it launched, and what calls inside of it did."""
         yield from self.launched
         for event in self.inside:
@@ -66,9 +66,9 @@ class TraceFile(Record):
     unknown; `others` the number of events of other categories."""
 
     facts: dict[str, Any]
-    threads: tuple[tuple[Event, ...], ...]
+    threads: tuple[tuple[TraceEvent, ...], ...]
     kernels: int
-    lost: tuple[Event, ...]
+    lost: tuple[TraceEvent, ...]
     others: dict[str, int]
 
     @property
@@ -76,7 +76,7 @@ class TraceFile(Record):
         """Whether kernels of a GPU were recorded."""
         return self.kernels > 0
 
-    def calls(self) -> Iterator[Event]:
+    def calls(self) -> Iterator[TraceEvent]:
         """All calls, each before those inside of it."""
         for thread in self.threads:
             stack = [*reversed(thread)]
@@ -92,7 +92,7 @@ def trace_of(name: str, data: bytes) -> TraceFile:
     events = facts.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
         raise _wrong(name, "it has no list `traceEvents`", "give a file of torch.profiler's export_chrome_trace")
-    threads, kernels, others = dict[tuple[Any, Any], list[Event]](), list[Event](), dict[str, int]()
+    threads, kernels, others = dict[tuple[Any, Any], list[TraceEvent]](), list[TraceEvent](), dict[str, int]()
     for event in events:
         category = str(event.get("cat", event.get("ph", "")))
         if event.get("ph") == "X" and category.lower() in (*ON_HOST, "operator", *ON_DEVICE):
@@ -110,12 +110,16 @@ def trace_of(name: str, data: bytes) -> TraceFile:
 
 
 def _sort_in(
-    name: str, event: dict[str, Any], category: str, threads: dict[tuple[Any, Any], list[Event]], kernels: list[Event]
+    name: str,
+    event: dict[str, Any],
+    category: str,
+    threads: dict[tuple[Any, Any], list[TraceEvent]],
+    kernels: list[TraceEvent],
 ) -> None:
     try:
         start, length = float(event["ts"]), float(event.get("dur", 0.0))
         args = event.get("args") or {}
-        made = Event(str(event["name"]), "cpu_op" if category == "operator" else category, start, length, args)
+        made = TraceEvent(str(event["name"]), "cpu_op" if category == "operator" else category, start, length, args)
     except (KeyError, TypeError, ValueError):
         raise _wrong(name, f"an event has no time: {json.dumps(event)[:80]}", RECORD_AGAIN) from None
     if category in ON_DEVICE:
@@ -124,10 +128,10 @@ def _sort_in(
         threads.setdefault((event.get("pid"), event.get("tid")), []).append(made)
 
 
-def _nested(events: list[Event]) -> Iterator[Event]:
+def _nested(events: list[TraceEvent]) -> Iterator[TraceEvent]:
     """Yields the outermost calls of a thread, with those inside of them."""
     events.sort(key=lambda e: (e.start, -e.end))
-    stack: list[Event] = []
+    stack: list[TraceEvent] = []
     for event in events:
         while stack and event.start >= stack[-1].end:
             stack.pop()
@@ -139,10 +143,10 @@ def _nested(events: list[Event]) -> Iterator[Event]:
         stack.append(event)
 
 
-def _linked(threads: Sequence[Sequence[Event]], kernels: Sequence[Event]) -> Iterator[Event]:
+def _linked(threads: Sequence[Sequence[TraceEvent]], kernels: Sequence[TraceEvent]) -> Iterator[TraceEvent]:
     """Gives kernels to the calls that launched them; yields those whose call is unknown."""
-    launches: dict[Any, Event] = {}
-    by_id: dict[Any, Event] = {}
+    launches: dict[Any, TraceEvent] = {}
+    by_id: dict[Any, TraceEvent] = {}
     for thread in threads:
         stack = [*thread]
         while stack:
