@@ -19,6 +19,7 @@ from ssdsl.cli.commands.discover import discover
 from ssdsl.cli.commands.explain import explain
 from ssdsl.cli.commands.fmt import fmt
 from ssdsl.cli.commands.lsp import lsp
+from ssdsl.cli.commands.matrix import matrix
 from ssdsl.cli.commands.profile import profile
 from ssdsl.cli.commands.prove import prove
 from ssdsl.cli.commands.repl import repl
@@ -57,7 +58,7 @@ def _main(
 
 Commands = tuple[Callable[..., None], ...]
 WITH_MODEL: Commands = (run, verify, check, prove, show, compile_, repl, simulate)
-WITH_MODEL += (profile, diff, reshard, sweep, search, capture, discover)
+WITH_MODEL += (profile, diff, reshard, sweep, search, matrix, capture, discover)
 WITHOUT_MODEL: Commands = (cache, models, plans, ops, explain, fmt, lsp)
 for command in WITH_MODEL:
     kind = (

@@ -19,7 +19,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.run.errors import CodesDiffer
 from ssdsl.run.failures import stopped
-from ssdsl.run.in_process.run_in_process import RanksFailed, program_of, run_in_process, run_with_noise
+from ssdsl.run.in_process.run_in_process import RanksFailed, one_thread, program_of, run_in_process, run_with_noise
 from ssdsl.run.verify.codes import unlike_codes
 from ssdsl.run.verify.compare import Comparison
 from ssdsl.run.verify.error_growth import EXACT, SingleDevice
@@ -71,6 +71,10 @@ class VerifierInThreads:
 
     def compared(self, program: Program, changes: Altered | None) -> tuple[Comparison, ...]:
         """A program beside a single device that trains the model with these changes; raises as `verify` does."""
+        with one_thread():
+            return self._compared(program, changes)
+
+    def _compared(self, program: Program, changes: Altered | None) -> tuple[Comparison, ...]:
         written, training = program_of(program, self.model), self.training
         try:
             finished = run_in_process(written, training)
