@@ -58,11 +58,11 @@ def _main(
 
 Commands = tuple[Callable[..., None], ...]
 WITH_MODEL: Commands = (run, verify, check, prove, show, compile_, repl, simulate)
-WITH_MODEL += (profile, diff, reshard, sweep, search, matrix, capture, discover)
-WITHOUT_MODEL: Commands = (cache, models, plans, ops, explain, fmt, lsp)
+WITH_MODEL += (profile, diff, reshard, sweep, search, matrix, capture, discover, plans)
+WITHOUT_MODEL: Commands = (cache, models, ops, explain, fmt, lsp)
 for command in WITH_MODEL:
     kind = (
-        PlanCommand if command not in (profile, diff, reshard, capture, discover) else CheckedCommand
+        PlanCommand if command not in (profile, diff, reshard, capture, discover, plans) else CheckedCommand
     )  # these take several plans, or none
     app.command(command.__name__.strip("_"), cls=kind)(takes_model(command))
 for command in WITHOUT_MODEL:

@@ -7,6 +7,7 @@ from pathlib import Path
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
 from ssdsl.record import Record
+from ssdsl.simulate.report import Report
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source
 
@@ -46,8 +47,12 @@ class Worst(Record):
 
 
 class Cell(Record):
-    """What became of a plan on a model. `reason` is the diagnostic of what is refused or wrong, `fault` the text of
-    what crashed, or of how a run ended."""
+    """What became of a plan on a model.
+
+    `work` is the share of a step's multiplications that its busiest device computes, `report` the simulated step if one
+    was asked for. `reason` is the diagnostic of what is refused or wrong, `fault` the text of what crashed, or of how a
+    run ended.
+    """
 
     model: str
     plan: str
@@ -55,6 +60,8 @@ class Cell(Record):
     outcome: Outcome
     devices: int = 0
     is_proved: bool = False  # what is proved may still be wrong, which is a bug
+    work: float | None = None
+    report: Report | None = None
     worst: Worst | None = None
     reason: Diagnostic | None = None
     fault: str = ""

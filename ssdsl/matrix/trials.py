@@ -5,6 +5,9 @@ import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ssdsl.analyse.state import MIXED, StatePrecision
+from ssdsl.analyse.work import device_share
+from ssdsl.cluster.cluster import Cluster
 from ssdsl.matrix.cell import Cell, Outcome, PlanText, Worst
 from ssdsl.prove.failures import ProofFailed
 from ssdsl.record import replace
@@ -22,20 +25,31 @@ WRONG = ProofFailed, PiecesDisagree, PiecesIncomplete, CodesDiffer  # which are 
 class Trials:
     """A model on which plans are tried, by the name that tables show.
 
-    Without a `verifier` plans are proved only.
+    Without a `verifier` plans are proved only. Cells have a report with a cluster `on` which steps are simulated.
     """
 
-    def __init__(self, name: str, workspace: Workspace, verifier: "VerifierInThreads | None" = None) -> None:
-        self.name, self.workspace, self.verifier = name, workspace, verifier
+    def __init__(
+        self,
+        name: str,
+        workspace: Workspace,
+        verifier: "VerifierInThreads | None" = None,
+        on: Cluster | None = None,
+        state: StatePrecision = MIXED,
+    ) -> None:
+        self.name, self.workspace, self.verifier, self.on, self.state = name, workspace, verifier, on, state
 
     def cell(self, plan: PlanText, params: Mapping[str, int]) -> Cell:
         """What becomes of a plan. A mistake of ssdsl is a cell as well, so that the others are still tried."""
         start = time.perf_counter()
         cell = Cell(self.name, plan.name, params, Outcome.REFUSED)
         try:
-            compiled = self.workspace.compile(plan.source, params, plan.folder)
-            devices, warnings = compiled.plan.devices, compiled.warnings
-            cell = replace(cell, outcome=Outcome.PROVED, is_proved=True, devices=devices, warnings=warnings)
+            candidate = self.workspace.candidate(plan.source, params, plan.folder)
+            compiled = self.workspace.proved(candidate)
+            work, warnings = device_share(compiled.program), compiled.warnings
+            cell = replace(cell, outcome=Outcome.PROVED, is_proved=True, work=work, warnings=warnings)
+            cell = replace(cell, devices=compiled.plan.devices)
+            if self.on is not None:
+                cell = replace(cell, report=self.workspace.simulate(candidate, self.on, state=self.state))
             if self.verifier is not None:
                 cell = _verified(self.verifier, cell, plan, compiled)
         except PlanError as error:

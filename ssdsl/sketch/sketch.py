@@ -179,12 +179,12 @@ def unknown_params(asked: Mapping[str, Sequence[int]], scripts: Iterable[nodes.S
     return [UnknownParam(None, name, numbers[0], known) for name, numbers in asked.items() if name not in known]
 
 
-def wanted_devices(first: int, last: int, cluster: Cluster) -> range:
+def wanted_devices(first: int, last: int, cluster: Cluster | None) -> range:
     """The numbers of devices that a search may use, as a range. Raises ValueError for an empty range, or for more
     devices than the cluster has."""
     if not 1 <= first <= last:
         raise ValueError(f"{first} to {last} are no numbers of devices")
-    if last > cluster.size and not cluster.shares_cores:
+    if cluster is not None and last > cluster.size and not cluster.shares_cores:
         raise ValueError(f"{cluster.name} has {cluster.size} devices, not {last}")
     return range(first, last + 1)
 

@@ -16,6 +16,7 @@ COLUMNS = (
     Column("plan", style="bold cyan"),
     Column("setting", style="green"),
     Column("devices", ColumnKind.COUNT),
+    Column("work", ColumnKind.SHARE),
     Column("outcome", style="bold"),
 )
 WARNINGS = Column("warnings", fold=True)
@@ -44,6 +45,7 @@ def _values(cell: Cell) -> dict[str, Value]:
         "plan": cell.plan,
         "setting": cell.words,
         "devices": cell.devices or None,
+        "work": cell.work,
         "outcome": f"{cell.outcome.upper() if cell.is_failure else cell.outcome}{code}",
         "warnings": " ".join(dict.fromkeys(d.code for d in cell.warnings)),
         "worst_error": worst.error if worst is not None else None,
@@ -59,12 +61,15 @@ def _notes(cells: tuple[Cell, ...]) -> Iterator[str]:
     yield from reasons((c.reason, _words(c, several)) for c in cells if c.reason is not None)
     for code, headline in {d.code: d.headline() for cell in cells for d in cell.warnings}.items():
         yield f"warning {code}: {headline}"
+    if any(cell.work is not None for cell in cells):
+        yield "work: of the busiest device, of what one device multiplies in a step"
     trained = [(cell, cell.worst) for cell in cells if cell.worst is not None]
     if trained:
         cell, worst = max(trained, key=lambda pair: pair[1].of_allowed)
         yield "worst error: relative to the largest element of its tensor; none where that is rounding alone"
         where = f"{worst.what} {worst.name} ({_words(cell, several)})"
-        yield f"of allowed: of what rounding explains (ssdsl explain E0512); the most is {worst.of_allowed:.1%}, in {where}"
+        most = f"the most is {worst.of_allowed:.1%}, in {where}"
+        yield f"of allowed: of what rounding explains (ssdsl explain E0512); {most}"
 
 
 def _words(cell: Cell, with_model: bool) -> str:
@@ -89,6 +94,7 @@ def cell_json(cell: Cell) -> dict[str, Any]:
         "plan": cell.plan,
         "params": dict(cell.params),
         "devices": cell.devices or None,
+        "work": cell.work,
         "outcome": cell.outcome,
         "proved": cell.is_proved,
         "worst": None if worst is None else {"of": worst.what, "name": worst.name, **_numbers(worst)},
