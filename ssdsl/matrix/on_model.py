@@ -64,10 +64,13 @@ def plans_on_model(trials: Trials, devices: range) -> Iterator[PlanOnModel]:
     for name, path in sorted(shipped_plans(), key=lambda pair: pair[0] not in general):
         text = PlanText(name, read_source(path), path.parent)
         if name in general or declarations(text.script).is_plan:
-            yield plan_on_model(trials, text, devices, name not in general)
+            of_paper = name not in general
+            yield plan_on_model(trials, text, devices, of_paper, OF_PAPERS if of_paper else TRIES)
 
 
-def plan_on_model(trials: Trials, text: PlanText, devices: range, of_paper: bool) -> PlanOnModel:
+def plan_on_model(
+    trials: Trials, text: PlanText, devices: range, of_paper: bool = False, most: int = TRIES
+) -> PlanOnModel:
     """A plan on a model. Settings near to its defaults are tried first. Without a cluster the first good one is enough,
     with one the best of a few that fit."""
     sketch = sketch_of(text.source, text.folder, trials.workspace.model, devices)
@@ -75,7 +78,7 @@ def plan_on_model(trials: Trials, text: PlanText, devices: range, of_paper: bool
     left = list(_in_turn(sketch, settings))
     cells, blamed = list[Cell](), Counter[tuple[str, int]]()
     good, enough = 0, 1 if trials.on is None else ENOUGH
-    for number in range(OF_PAPERS if of_paper else TRIES):
+    for number in range(most):
         if not left or good >= enough or (number >= NEAR and good):
             break
         far = number >= NEAR  # nothing near to the defaults is proved: what has least in common with what is refused
