@@ -14,10 +14,13 @@ HEADS = ("dimension", "size", "times", "widths", "other divisors", "as in")
 
 
 def dims_lines(graph: Graph, devices: int) -> Iterator[str]:
-    """A table of the dimensions, the usual ones and those of most operators first. *Widths* are numbers of devices that divide both the
-    dimension and all devices; *times* is how many dimensions have the name and the size."""
+    """A table of the dimensions, the usual ones and those of most operators first. *Widths* are numbers that divide
+    both the dimension and the number of devices; *times* is how many dimensions have the name and the size."""
     usual = ("batch", "seq", *KNOWN, "experts", "hidden")
     rows = [_row(row, devices) for row in sorted(dims_view(graph).rows, key=lambda row: row[0] not in usual)]
+    if not rows:
+        yield "none: all tensors are single numbers"
+        return
     shown = [HEADS, *rows[:MOST]]
     wide = [max(len(row[at]) for row in shown) for at in range(len(HEADS))]
     for row in shown:

@@ -12,6 +12,7 @@ from ssdsl.first_plan.next_steps import NextCommand, NextLines, next_commands, n
 from ssdsl.lang.header import VERSION
 from ssdsl.lang.suggest import counted
 from ssdsl.matrix.cell import Cell
+from ssdsl.matrix.on_model import divides
 from ssdsl.matrix.trials import Trials
 from ssdsl.record import Record
 from ssdsl.text.diagnostic import InternalError
@@ -98,8 +99,10 @@ def _remains(tries: Tries, chosen: Chosen, devices: int) -> list[str]:
         )
     if draft.devices == 1:
         found.append("It may be trained with other devices only by copying it: each would compute the same.")
-    elif work:
+    elif divides(chosen.cell):
         found.append(f"The busiest device computes {work:.1%} of what one device would.")
-        if work > GOOD / draft.devices:
-            found.append("The rest is whole on each device: these dimensions have no such divisors.")
+        if (work or 0) > GOOD / draft.devices:
+            found.append("The rest is not divided: its dimensions have no such divisors, or its layers are unlike.")
+    else:
+        found.append("Each device computes all of it: what could be cut has no numbers to multiply.")
     return found
