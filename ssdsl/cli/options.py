@@ -6,13 +6,16 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ssdsl.cli.terminal import diagnostics_as_json
 from ssdsl.kernel_choice import KernelChoice, WrongKernels, kernel_choice, runnable
 from ssdsl.lang.shipped import shipped_plans
+
+if TYPE_CHECKING:
+    import ssdsl.cluster.cluster
 
 
 def complete_plan(incomplete: str) -> list[str]:
@@ -58,6 +61,21 @@ def settings(values: list[str], option: str = "--set") -> dict[str, int]:
             raise typer.BadParameter(f"`{value}` is not NAME=NUMBER, as in {option} T=4{own}", param_hint=f"'{option}'")
         found[name] = int(number)
     return found
+
+
+def devices_of(text: str, cluster: "ssdsl.cluster.cluster.Cluster | None") -> range:
+    """`--devices 64` or `--devices 1..64` as the range of the numbers of devices that a plan may take. Raises
+    typer.BadParameter, also for more than a cluster has."""
+    from ssdsl.sketch.sketch import wanted_devices
+
+    first, dots, last = text.partition("..")
+    if not first.isdecimal() or (dots and not last.isdecimal()):
+        wrong = f"`{text}` is neither a number nor a range, as 64 or 1..64"
+        raise typer.BadParameter(wrong, param_hint="'--devices'")
+    try:
+        return wanted_devices(int(first), int(last or first), cluster)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--devices'") from None
 
 
 def numbers_option(name: str, short: str, metavar: str, help: str) -> Any:
