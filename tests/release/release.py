@@ -34,12 +34,13 @@ class Failed(Exception):
     """A step ended badly; the message has what it printed."""
 
 
-def call(command: Sequence[str | Path], cwd: Path = ROOT, **more: str) -> None:
-    """Runs a command; raises Failed. Python writes what it compiles, which many short commands read again."""
+def call(command: Sequence[str | Path], cwd: Path = ROOT, **more: str) -> str:
+    """What a command prints; raises Failed. Python writes what it compiles, which many short commands read again."""
     here = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     done = subprocess.run([*map(str, command)], cwd=cwd, env=here | more, capture_output=True, text=True)
     if done.returncode:
         raise Failed(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout
 
 
 def fresh(name: str, *packages: str) -> Path:
@@ -92,11 +93,9 @@ def tested(python: Path, folder: str) -> str:
     with tarfile.open(sdist) as archive:
         archive.extractall(tests, filter="data")
     (at,) = tests.glob("*/tests/release")
-    log = tests / f"{folder}.log"
-    with_log = f'"$0" -m pytest -q -p no:cacheprovider --rootdir . {folder} > "{log}" 2>&1 || {{ cat "{log}"; exit 1; }}'
-    moved = shutil.move(at / folder, tests / folder)  # away from the sources, which would be imported
-    call(["bash", "-c", with_log, python], cwd=Path(moved).parent, SSDSL_DIST=str(DIST))
-    return log.read_text().strip().splitlines()[-1]
+    shutil.move(at / folder, tests / folder)  # away from the sources, which would be imported
+    pytest = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".", folder]
+    return call(pytest, cwd=tests, SSDSL_DIST=str(DIST)).strip().splitlines()[-1]
 
 
 def newest_passes(wheel: Path, torch: str) -> str:
@@ -127,7 +126,9 @@ def main() -> int:
     except Failed as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
-    print(f"release: {', '.join(sorted(path.name for path in DIST.iterdir()))}; took {time.monotonic() - started:.0f} s")
+    print(
+        f"release: {', '.join(sorted(path.name for path in DIST.iterdir()))}; took {time.monotonic() - started:.0f} s"
+    )
     return 0
 
 

@@ -56,7 +56,9 @@ def test_lists(ssdsl: Ssdsl) -> None:
     plans = json.loads(ssdsl("plans --json").stdout)
     assert PLANS and {*PLANS} <= {plan["plan"] for plan in plans["plans"]}
     assert any("one_f_one_b" in str(file["functions"]) for file in plans["library"])
-    assert {"gpt:tiny", "moe_gpt:tiny", "vgg:tiny"} <= {row["model"] for row in json.loads(ssdsl("models --json").stdout)}
+    assert {"gpt:tiny", "moe_gpt:tiny", "vgg:tiny"} <= {
+        row["model"] for row in json.loads(ssdsl("models --json").stdout)
+    }
     assert "is impossible" in ssdsl("explain E0203").stdout
 
 
