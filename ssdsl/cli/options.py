@@ -129,23 +129,30 @@ Meta = Annotated[
 Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed for weights, batches and dropout.")]
 
 
-def _kernels(text: str | KernelChoice, *, run: bool) -> KernelChoice:
+def _simulated_kernels(text: str | KernelChoice) -> KernelChoice:
     try:
-        return runnable(kernel_choice(text)) if run else kernel_choice(text)
+        return kernel_choice(text)
+    except WrongKernels as error:
+        raise typer.BadParameter(str(error), param_hint="'--kernels'") from None
+
+
+def _run_kernels(text: str | KernelChoice) -> KernelChoice:
+    try:
+        return runnable(_simulated_kernels(text))
     except WrongKernels as error:
         raise typer.BadParameter(str(error), param_hint="'--kernels'") from None
 
 
 def check_runnable(kernels: KernelChoice) -> None:
     """Raises typer.BadParameter for kernels that are simulated only."""
-    _kernels(kernels, run=True)
+    _run_kernels(kernels)
 
 
 def _kernels_option(run: bool) -> Any:
     words = ["eager", "compiled", *([] if run else ["fused"])]
     return typer.Option(
         "--kernels",
-        parser=functools.partial(_kernels, run=run),
+        parser=_run_kernels if run else _simulated_kernels,  # of which typer takes the name
         metavar="|".join(words).replace("compiled", "compiled[:MODE]"),
         help="Each operator as a kernel of its own, or kernels that torch.compile makes, perhaps in a mode of torch's, "
         f"as compiled:max-autotune{'' if run else ', or fused by hand, as in Megatron-LM'}.",
