@@ -1,0 +1,249 @@
+"""A table of actions, read and checked: each action once, in an order that does not wait for itself.
+
+A cell such as `2F1` is stage 2, forward, micro-batch 1. `B` is a whole backward, `I` and `W` are its halves: the
+gradients of inputs and of weights. `(3F1;2B0)OVERLAP_F_B` is two actions. These are the cells of
+`torch.distributed.pipelining.schedules`.
+"""
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+from ssdsl.importers.errors import ActionMissing, ActionTwice, NotAnAction, StageOnTwoRanks, TableDeadlock
+from ssdsl.importers.imported import Item
+from ssdsl.record import Record
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.source import Source, Span
+
+
+class Kind(StrEnum):
+    """What an action computes."""
+
+    FORWARD = "F"
+    BACKWARD = "B"
+    INPUTS = "I"
+    WEIGHTS = "W"
+
+
+class Action(NamedTuple):
+    """What a rank does with a micro-batch at a stage."""
+
+    stage: int
+    kind: Kind
+    micro: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}{self.kind}{self.micro}"
+
+    @property
+    def halves(self) -> "tuple[Action, ...]":
+        """A whole backward as its halves; any other action alone."""
+        if self.kind is not Kind.BACKWARD:
+            return (self,)
+        return self._replace(kind=Kind.INPUTS), self._replace(kind=Kind.WEIGHTS)
+
+
+Row = tuple[Action, ...]
+
+
+class Table(Record):
+    """The actions of each rank in order."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def stages(self) -> int:
+        """The number of stages."""
+        return 1 + max(action.stage for row in self.rows for action in row)
+
+    @property
+    def micro(self) -> int:
+        """The number of micro-batches."""
+        return 1 + max(action.micro for row in self.rows for action in row)
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        """The rank of each stage."""
+        found = {action.stage: rank for rank, row in enumerate(self.rows) for action in row}
+        return tuple(found[stage] for stage in range(self.stages))
+
+    @property
+    def in_halves(self) -> bool:
+        """Whether some backward is in halves."""
+        return any(action.kind in (Kind.INPUTS, Kind.WEIGHTS) for row in self.rows for action in row)
+
+    @property
+    def halved(self) -> "Table":
+        """The same order with each backward in halves."""
+        return Table(tuple(tuple(half for action in row for half in action.halves) for row in self.rows))
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+COMPUTES = re.compile(r"^(\d+)(F|BW|B|I|W)(\d+)$")
+COMMUNICATES = re.compile(r"^(\d+)(UNSHARD|RESHARD|REDUCE_GRAD|SEND_F|RECV_F|SEND_B|RECV_B)(\d*)$")
+PAIR = re.compile(r"^\(([^()]*)\)(?:OVERLAP_F_B)?$")
+CELL = re.compile(r"[^,\n]+")
+INSERTED = "communication follows from the plan"
+
+
+class _Cell(NamedTuple):
+    action: Action
+    rank: int
+    span: Span
+    old_name: str  # as written: in old tables BW is a whole backward, and B beside W the gradients of inputs
+
+
+def is_table(text: str) -> bool:
+    """Whether most cells of a text are actions."""
+    cells = [cell.strip() for cell in CELL.findall(text) if cell.strip()]
+    good = [c for c in cells if COMPUTES.match(c) or COMMUNICATES.match(c) or PAIR.match(c)]
+    return len(good) > 1 and 2 * len(good) > len(cells)
+
+
+def read_table(source: Source) -> tuple[Table, tuple[Item, ...], tuple[Item, ...]]:
+    """The table of a text, what of it says the order, and what has nothing to say in a plan. Raises PlanError with the
+    cells that are no actions, that stand twice, or that wait for each other."""
+    cells, silent, mistakes = list[_Cell](), list[Item](), list[Diagnostic]()
+    rank = -1
+    for line in _lines(source):
+        rank += 1
+        for span in _cells(line):
+            word = span.text
+            if COMMUNICATES.match(word):
+                silent.append(Item(word, INSERTED, span.line))
+                continue
+            pair = PAIR.match(word)
+            for part in _parts(span) if pair else (span,):
+                if found := COMPUTES.match(part.text):
+                    kind = Kind.BACKWARD if found[2] == "BW" else Kind(found[2])
+                    cells.append(_Cell(Action(int(found[1]), kind, int(found[3])), rank, part, found[2]))
+                else:
+                    mistakes.append(NotAnAction(part, part.text))
+    if mistakes:
+        raise PlanError(*mistakes)
+    cells = _of_today(cells)
+    table = _checked(cells, source, rank + 1)
+    said = tuple(Item(cell.span.text, "", cell.span.line) for cell in cells)
+    return table, said, tuple(silent)
+
+
+def _lines(source: Source) -> Iterator[Span]:
+    """Yields the lines with something in them; a line of commas alone is a rank without actions."""
+    start = 0
+    for line in source.text.split("\n"):
+        if line.strip():
+            yield Span(source, start, start + len(line))
+        start += len(line) + 1
+
+
+def _cells(line: Span) -> Iterator[Span]:
+    for cell in CELL.finditer(line.text):
+        text = cell[0].strip().strip('"').strip()
+        if text:
+            start = line.start + cell.start() + cell[0].index(text)
+            yield Span(line.source, start, start + len(text))
+
+
+def _parts(cell: Span) -> Iterator[Span]:
+    inner = cell.text[1 : cell.text.index(")")]
+    for part in re.finditer(r"[^;]+", inner):
+        text = part[0].strip()
+        if text:
+            start = cell.start + 1 + part.start() + part[0].index(text)
+            yield Span(cell.source, start, start + len(text))
+
+
+def _of_today(cells: list[_Cell]) -> list[_Cell]:
+    """The cells with today's names. In tables of torch 2.5 and before `B` is the half that `I` is now."""
+    weights = {(a.stage, a.micro) for a in (c.action for c in cells) if a.kind is Kind.WEIGHTS}
+    inputs = {(a.stage, a.micro) for a in (c.action for c in cells) if a.kind is Kind.INPUTS}
+    halves = weights - inputs
+
+    def today(cell: _Cell) -> _Cell:
+        of = cell.action.stage, cell.action.micro
+        is_half = cell.old_name == "B" and of in halves
+        return cell._replace(action=cell.action._replace(kind=Kind.INPUTS)) if is_half else cell
+
+    return [today(cell) for cell in cells]
+
+
+# -- checks ------------------------------------------------------------------------------------------------------------
+
+
+def _checked(cells: list[_Cell], source: Source, ranks: int) -> Table:
+    """The table, all of whose actions are there once. Raises PlanError."""
+    if not cells:
+        raise PlanError(ActionMissing(Span(source, 0, 0), 0, "a forward", 0))
+    found = dict[Action, _Cell]()
+    mistakes = list[Diagnostic]()
+    where = dict[int, _Cell]()
+    for cell in cells:
+        for half in cell.action.halves:
+            if half in found:
+                mistakes.append(ActionTwice(cell.span, str(cell.action), found[half].span))
+                break
+            found[half] = cell
+        first = where.setdefault(cell.action.stage, cell)
+        if first.rank != cell.rank:
+            mistakes.append(StageOnTwoRanks(cell.span, cell.action.stage, first.rank, cell.rank, first.span))
+            where[cell.action.stage] = cell
+    stages, micro = 1 + max(c.action.stage for c in cells), 1 + max(c.action.micro for c in cells)
+    end = Span(source, len(source.text.rstrip()), len(source.text.rstrip()))
+    for stage in range(stages):
+        for kind, word in ((Kind.FORWARD, "a forward"), (Kind.INPUTS, "a backward"), (Kind.WEIGHTS, "a half `W`")):
+            lacking = [m for m in range(micro) if Action(stage, kind, m) not in found]
+            if kind is Kind.WEIGHTS:
+                lacking = [m for m in lacking if Action(stage, Kind.INPUTS, m) in found]
+            if lacking:
+                span = where[stage].span if stage in where else end
+                mistakes.append(ActionMissing(span, stage, word, lacking[0]))
+    if mistakes:
+        raise PlanError(*mistakes)
+    rows = tuple(tuple(cell.action for cell in cells if cell.rank == rank) for rank in range(ranks))
+    spans = {cell.action: cell.span for cell in cells}
+    _check_order(Table(rows), spans)
+    return Table(rows)
+
+
+def _check_order(table: Table, spans: dict[Action, Span]) -> None:
+    """Raises PlanError if ranks that run their rows in order wait for each other, or for themselves, for ever."""
+    stages, done = table.stages, set[Action]()
+    rows = [[(half, action) for action in row for half in action.halves] for row in table.rows]
+    at = [0] * len(rows)
+
+    def needs(action: Action) -> list[Action]:
+        stage, kind, micro = action
+        match kind:
+            case Kind.FORWARD:
+                return [Action(stage - 1, Kind.FORWARD, micro)] if stage else []
+            case Kind.INPUTS:
+                last = stage == stages - 1
+                after = [] if last else [Action(stage + 1, Kind.INPUTS, micro)]
+                return [Action(stage, Kind.FORWARD, micro), *after]
+            case _:
+                return [Action(stage, Kind.INPUTS, micro)]
+
+    moved = True
+    while moved:
+        moved = False
+        for rank, row in enumerate(rows):
+            while at[rank] < len(row) and all(need in done for need in needs(row[at[rank]][0])):
+                done.add(row[at[rank]][0])
+                at[rank] += 1
+                moved = True
+    waiting = [rank for rank, row in enumerate(rows) if at[rank] < len(row)]
+    if not waiting:
+        return
+    written = {half: action for row in rows for half, action in row}
+    chain = list[Action]()
+    half = rows[waiting[0]][at[waiting[0]]][0]
+    while written[half] not in chain:
+        chain.append(written[half])
+        need = next(n for n in needs(half) if n not in done)
+        owner = table.rank[need.stage]
+        half = rows[owner][at[owner]][0]  # what the rank that has it waits with
+    chain = chain[chain.index(written[half]) :]
+    steps = tuple((spans[action], table.rank[action.stage], str(action)) for action in chain)
+    raise PlanError(TableDeadlock(steps[0][0], steps))
