@@ -4,22 +4,22 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ssdsl.importers.errors import NotATable
-from ssdsl.importers.tables.table import Action, Kind, Row, Table
+from ssdsl.importers.tables.table import Action, ActionKind, Row, PipelineTable
 from ssdsl.ir.function import Function
 from ssdsl.ir.program import Program, Role
 from ssdsl.plan.plan import Phase
 from ssdsl.text.diagnostic import PlanError
 
 KINDS = {
-    Phase.FORWARD: Kind.FORWARD,
-    Phase.BACKWARD: Kind.BACKWARD,
-    Phase.DGRAD: Kind.INPUTS,
-    Phase.WGRAD: Kind.WEIGHTS,
+    Phase.FORWARD: ActionKind.FORWARD,
+    Phase.BACKWARD: ActionKind.BACKWARD,
+    Phase.DGRAD: ActionKind.INPUTS,
+    Phase.WGRAD: ActionKind.WEIGHTS,
 }
 ONE_BY_ONE = "split the batch into one index in time, as `m`, and nothing else in time"
 
 
-def table_of(program: Program) -> Table:
+def table_of(program: Program) -> PipelineTable:
     """The actions of each device of a pipeline in order. Raises PlanError for a plan that is none of that kind.
 
     Operators that run once for all micro-batches, such as an embedding of positions, belong to the stage that reads
@@ -38,10 +38,10 @@ def table_of(program: Program) -> Table:
         change = "assign each stage to one coordinate of an axis"
         raise PlanError(NotATable(None, f"several devices of the pipeline run stage {shared}", change))
     assert all(action.micro < micro for row in rows for action in row)
-    return Table(tuple(rows))
+    return PipelineTable(tuple(rows))
 
 
-def table_csv(table: Table) -> str:
+def table_csv(table: PipelineTable) -> str:
     """The table as PyTorch's `_load_csv` reads it: a line for each rank."""
     return "".join(",".join(map(str, row)) + "\n" for row in table.rows)
 
@@ -103,9 +103,9 @@ def _row(role: Role, stages: dict[int, int]) -> Row:
 def _with_its_half(action: Action, all_of_them: Sequence[Action]) -> Row:
     """A half of a backward together with the other one, if the plan has nothing to compute in that: PyTorch counts
     both."""
-    inputs, weights = action._replace(kind=Kind.INPUTS), action._replace(kind=Kind.WEIGHTS)
-    if action.kind is Kind.INPUTS and weights not in all_of_them:
+    inputs, weights = action._replace(kind=ActionKind.INPUTS), action._replace(kind=ActionKind.WEIGHTS)
+    if action.kind is ActionKind.INPUTS and weights not in all_of_them:
         return inputs, weights
-    if action.kind is Kind.WEIGHTS and inputs not in all_of_them:
+    if action.kind is ActionKind.WEIGHTS and inputs not in all_of_them:
         return inputs, weights
     return (action,)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from ssdsl.importers.foreign import Foreign
 from ssdsl.importers.imported import Imported, Item
-from ssdsl.importers.titan.asked import Asked, Reader
+from ssdsl.importers.titan.asked import TitanWidths, ConfigReader
 from ssdsl.importers.titan.keys import ALIASES, EIGHT_BITS, LACKING, OF_MODEL, OFF, SAYS, known_keys, reason
-from ssdsl.importers.titan.setting import Setting, Unread
-from ssdsl.importers.titan.settings import OURS, Given, found_file, given_by
+from ssdsl.importers.titan.setting import TitanSetting, UnreadValue
+from ssdsl.importers.titan.settings import OURS, Configuration, found_file, given_by
 from ssdsl.importers.widths import PlanLines, plan_of
 from ssdsl.lang.suggest import suggest
 
@@ -18,6 +18,9 @@ SECTIONS = (
     "profiling checkpoint float8 quantize comm debug validation"
 ).split()
 ONES = (*OFF, 1, -1, "1", "default", "1F1B", "headtail")  # values that every run has
+
+
+MODULES = ("job.custom_config_module", "experimental.custom_args_module")
 
 
 def recognises(foreign: Foreign) -> bool:
@@ -45,7 +48,7 @@ def read(foreign: Foreign) -> Imported:
     def table(source: str, stages: int, chunks: int, micro: int) -> tuple[str, str] | str:
         return _table(given, source, stages, chunks, micro)
 
-    asked = Reader({key: s.value for key, s in last.items()}, given.devices, old, table).read()
+    asked = ConfigReader({key: s.value for key, s in last.items()}, given.devices, old, table).read()
     lines = plan_of(asked.widths, asked.net, (f"From {given.kind}.", *asked.notes))
     lists = dict[str, list[Item]]({"said": [], "silent": [*given.silent], "refused": [*given.refused]})
     for setting, key in settings:
@@ -66,7 +69,7 @@ def read(foreign: Foreign) -> Imported:
 
 
 def _becomes(
-    setting: Setting, key: str, asked: Asked, lines: PlanLines, last: Mapping[str, Setting]
+    setting: TitanSetting, key: str, asked: TitanWidths, lines: PlanLines, last: Mapping[str, TitanSetting]
 ) -> tuple[str, str]:
     """The list that a setting belongs to, and what it becomes."""
     value = setting.value
@@ -80,7 +83,7 @@ def _becomes(
             return "said", text
         return ("silent", "what every run has") if value in OFF else ("refused", _ignored(key))
     if key in OF_MODEL:
-        if isinstance(value, Unread):
+        if isinstance(value, UnreadValue):
             return "refused", f"`{value.expression}` is not plain"
         if asked.net.model is not None:
             return "said", f"--model {asked.net.model}"
@@ -92,11 +95,12 @@ def _becomes(
 
 def _ignored(key: str) -> str:
     about = {"context": "the sequence is not cut", "expert": "experts are not divided", "fsdp": "no state is in parts"}
+    about["selective_ac"] = "the mode is not selective"
     found = next((why for word, why in about.items() if word in key), "what it is about is not asked for")
     return f"ignored there, too: {found}"
 
 
-def _beside_the_plan(setting: Setting, key: str, last: Mapping[str, Setting]) -> tuple[str, str]:
+def _beside_the_plan(setting: TitanSetting, key: str, last: Mapping[str, TitanSetting]) -> tuple[str, str]:
     """As `_becomes`, of what is no part of a plan."""
     value = setting.value
     if key.endswith(".converters"):
@@ -111,6 +115,8 @@ def _beside_the_plan(setting: Setting, key: str, last: Mapping[str, Setting]) ->
         return ("silent", "the router is computed again") if plain else ("refused", "say it by `recompute` of a path")
     if key == "parallelism.expert_parallel_comm_backend" and value not in (*OFF, "standard"):
         return "refused", "rows go to their experts by all_to_all"
+    if key in MODULES and isinstance(value, str) and value.startswith("torchtitan."):
+        return "silent", "keys that torchtitan has for a model of its own"
     if key in LACKING:
         return ("refused", LACKING[key]) if _asks(value) else ("silent", "off")
     if key.startswith(EIGHT_BITS):
@@ -132,7 +138,7 @@ def _asks(value: object) -> bool:
     return value not in OFF
 
 
-def _eight_bits(last: Mapping[str, Setting]) -> bool:
+def _eight_bits(last: Mapping[str, TitanSetting]) -> bool:
     named = last["model.converters"].value if "model.converters" in last else []
     text = str(named)
     on = ("float8.enable_float8_linear", "training.enable_fp8_linear", "training.enable_float8_linear")
@@ -141,7 +147,7 @@ def _eight_bits(last: Mapping[str, Setting]) -> bool:
     )
 
 
-def _table(given: Given, source: str, stages: int, chunks: int, micro: int) -> tuple[str, str] | str:
+def _table(given: Configuration, source: str, stages: int, chunks: int, micro: int) -> tuple[str, str] | str:
     """A schedule of PyTorch's, or one that a CSV has, as a table beside the plan; or the reason why there is none."""
     from ssdsl.importers.tables.torch_schedules import table_of_file, table_of_schedule
 

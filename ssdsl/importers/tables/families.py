@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from ssdsl.importers.tables.table import Table
+from ssdsl.importers.tables.table import PipelineTable
 from ssdsl.importers.widths import Net, Widths, plan_of
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 
 
-class Schedule(Record):
+class StdlibSchedule(Record):
     """A function of `stdlib/pipeline.ssp`: how many stages it has on a device, 0 for any number, and whether they go
     down the devices and back."""
 
@@ -19,28 +19,28 @@ class Schedule(Record):
 
 
 SCHEDULES = (
-    Schedule("one_f_one_b"),
-    Schedule("gpipe"),
-    Schedule("interleaved", 0),
-    Schedule("zb_h1"),
-    Schedule("zb_h2"),
-    Schedule("zb_v", 2, True),
-    Schedule("dual_pipe_v", 2, True),
-    Schedule("v_half", 2, True),
-    Schedule("v_min", 2, True),
-    Schedule("eager_one_f_one_b"),
-    Schedule("gpipe", 0),
-    Schedule("gpipe", 2, True),
+    StdlibSchedule("one_f_one_b"),
+    StdlibSchedule("gpipe"),
+    StdlibSchedule("interleaved", 0),
+    StdlibSchedule("zb_h1"),
+    StdlibSchedule("zb_h2"),
+    StdlibSchedule("zb_v", 2, True),
+    StdlibSchedule("dual_pipe_v", 2, True),
+    StdlibSchedule("v_half", 2, True),
+    StdlibSchedule("v_min", 2, True),
+    StdlibSchedule("eager_one_f_one_b"),
+    StdlibSchedule("gpipe", 0),
+    StdlibSchedule("gpipe", 2, True),
 )
 LAYERS = "parts.*"
 
 
-def family(table: Table) -> Widths | None:
+def family(table: PipelineTable) -> Widths | None:
     """The widths of the schedule whose order a table has; None if it is none of the standard library's."""
     return next((widths for widths in _candidates(table) if _has_order(widths, table)), None)
 
 
-def _candidates(table: Table) -> Iterator[Widths]:
+def _candidates(table: PipelineTable) -> Iterator[Widths]:
     """The schedules that have the table's stages where it has them."""
     devices, stages = len(table.rows), table.stages
     if devices < 2 or stages % devices:
@@ -55,14 +55,14 @@ def _candidates(table: Table) -> Iterator[Widths]:
             )
 
 
-def _has_order(widths: Widths, table: Table) -> bool:
+def _has_order(widths: Widths, table: PipelineTable) -> bool:
     try:
         return table_of_widths(widths).halved == table.halved
     except PlanError:  # a schedule that does not take these numbers
         return False
 
 
-def table_of_widths(widths: Widths) -> Table:
+def table_of_widths(widths: Widths) -> PipelineTable:
     """The table of a pipeline's plan. Raises PlanError for numbers that the schedule does not take."""
     from ssdsl.compile import compile_source
     from ssdsl.exporters.pipeline_table import table_of

@@ -17,7 +17,7 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source, Span
 
 
-class Kind(StrEnum):
+class ActionKind(StrEnum):
     """What an action computes."""
 
     FORWARD = "F"
@@ -30,7 +30,7 @@ class Action(NamedTuple):
     """What a rank does with a micro-batch at a stage."""
 
     stage: int
-    kind: Kind
+    kind: ActionKind
     micro: int
 
     def __str__(self) -> str:
@@ -39,15 +39,15 @@ class Action(NamedTuple):
     @property
     def halves(self) -> "tuple[Action, ...]":
         """A whole backward as its halves; any other action alone."""
-        if self.kind is not Kind.BACKWARD:
+        if self.kind is not ActionKind.BACKWARD:
             return (self,)
-        return self._replace(kind=Kind.INPUTS), self._replace(kind=Kind.WEIGHTS)
+        return self._replace(kind=ActionKind.INPUTS), self._replace(kind=ActionKind.WEIGHTS)
 
 
 Row = tuple[Action, ...]
 
 
-class Table(Record):
+class PipelineTable(Record):
     """The actions of each rank in order."""
 
     rows: tuple[Row, ...]
@@ -71,12 +71,12 @@ class Table(Record):
     @property
     def in_halves(self) -> bool:
         """Whether some backward is in halves."""
-        return any(action.kind in (Kind.INPUTS, Kind.WEIGHTS) for row in self.rows for action in row)
+        return any(action.kind in (ActionKind.INPUTS, ActionKind.WEIGHTS) for row in self.rows for action in row)
 
     @property
     def halved(self) -> "Table":
         """The same order with each backward in halves."""
-        return Table(tuple(tuple(half for action in row for half in action.halves) for row in self.rows))
+        return PipelineTable(tuple(tuple(half for action in row for half in action.halves) for row in self.rows))
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def is_table(text: str) -> bool:
     return len(good) > 1 and 2 * len(good) > len(cells)
 
 
-def read_table(source: Source) -> tuple[Table, tuple[Item, ...], tuple[Item, ...]]:
+def read_table(source: Source) -> tuple[PipelineTable, tuple[Item, ...], tuple[Item, ...]]:
     """The table of a text, what of it says the order, and what has nothing to say in a plan. Raises PlanError with the
     cells that are no actions, that stand twice, or that wait for each other."""
     cells, silent, mistakes = list[_Cell](), list[Item](), list[Diagnostic]()
@@ -117,7 +117,7 @@ def read_table(source: Source) -> tuple[Table, tuple[Item, ...], tuple[Item, ...
             pair = PAIR.match(word)
             for part in _parts(span) if pair else (span,):
                 if found := COMPUTES.match(part.text):
-                    kind = Kind.BACKWARD if found[2] == "BW" else Kind(found[2])
+                    kind = ActionKind.BACKWARD if found[2] == "BW" else ActionKind(found[2])
                     cells.append(_Cell(Action(int(found[1]), kind, int(found[3])), rank, part, found[2]))
                 else:
                     mistakes.append(NotAnAction(part, part.text))
@@ -157,14 +157,14 @@ def _parts(cell: Span) -> Iterator[Span]:
 
 def _of_today(cells: list[_Cell]) -> list[_Cell]:
     """The cells with today's names. In tables of torch 2.5 and before `B` is the half that `I` is now."""
-    weights = {(a.stage, a.micro) for a in (c.action for c in cells) if a.kind is Kind.WEIGHTS}
-    inputs = {(a.stage, a.micro) for a in (c.action for c in cells) if a.kind is Kind.INPUTS}
+    weights = {(a.stage, a.micro) for a in (c.action for c in cells) if a.kind is ActionKind.WEIGHTS}
+    inputs = {(a.stage, a.micro) for a in (c.action for c in cells) if a.kind is ActionKind.INPUTS}
     halves = weights - inputs
 
     def today(cell: _Cell) -> _Cell:
         of = cell.action.stage, cell.action.micro
         is_half = cell.old_name == "B" and of in halves
-        return cell._replace(action=cell.action._replace(kind=Kind.INPUTS)) if is_half else cell
+        return cell._replace(action=cell.action._replace(kind=ActionKind.INPUTS)) if is_half else cell
 
     return [today(cell) for cell in cells]
 
@@ -172,7 +172,7 @@ def _of_today(cells: list[_Cell]) -> list[_Cell]:
 # -- checks ------------------------------------------------------------------------------------------------------------
 
 
-def _checked(cells: list[_Cell], source: Source, ranks: int) -> Table:
+def _checked(cells: list[_Cell], source: Source, ranks: int) -> PipelineTable:
     """The table, all of whose actions are there once. Raises PlanError."""
     if not cells:
         raise PlanError(ActionMissing(Span(source, 0, 0), 0, "a forward", 0))
@@ -192,10 +192,14 @@ def _checked(cells: list[_Cell], source: Source, ranks: int) -> Table:
     stages, micro = 1 + max(c.action.stage for c in cells), 1 + max(c.action.micro for c in cells)
     end = Span(source, len(source.text.rstrip()), len(source.text.rstrip()))
     for stage in range(stages):
-        for kind, word in ((Kind.FORWARD, "a forward"), (Kind.INPUTS, "a backward"), (Kind.WEIGHTS, "a half `W`")):
+        for kind, word in (
+            (ActionKind.FORWARD, "a forward"),
+            (ActionKind.INPUTS, "a backward"),
+            (ActionKind.WEIGHTS, "a half `W`"),
+        ):
             lacking = [m for m in range(micro) if Action(stage, kind, m) not in found]
-            if kind is Kind.WEIGHTS:
-                lacking = [m for m in lacking if Action(stage, Kind.INPUTS, m) in found]
+            if kind is ActionKind.WEIGHTS:
+                lacking = [m for m in lacking if Action(stage, ActionKind.INPUTS, m) in found]
             if lacking:
                 span = where[stage].span if stage in where else end
                 mistakes.append(ActionMissing(span, stage, word, lacking[0]))
@@ -203,11 +207,11 @@ def _checked(cells: list[_Cell], source: Source, ranks: int) -> Table:
         raise PlanError(*mistakes)
     rows = tuple(tuple(cell.action for cell in cells if cell.rank == rank) for rank in range(ranks))
     spans = {cell.action: cell.span for cell in cells}
-    _check_order(Table(rows), spans)
-    return Table(rows)
+    _check_order(PipelineTable(rows), spans)
+    return PipelineTable(rows)
 
 
-def _check_order(table: Table, spans: dict[Action, Span]) -> None:
+def _check_order(table: PipelineTable, spans: dict[Action, Span]) -> None:
     """Raises PlanError if ranks that run their rows in order wait for each other, or for themselves, for ever."""
     stages, done = table.stages, set[Action]()
     rows = [[(half, action) for action in row for half in action.halves] for row in table.rows]
@@ -216,14 +220,14 @@ def _check_order(table: Table, spans: dict[Action, Span]) -> None:
     def needs(action: Action) -> list[Action]:
         stage, kind, micro = action
         match kind:
-            case Kind.FORWARD:
-                return [Action(stage - 1, Kind.FORWARD, micro)] if stage else []
-            case Kind.INPUTS:
+            case ActionKind.FORWARD:
+                return [Action(stage - 1, ActionKind.FORWARD, micro)] if stage else []
+            case ActionKind.INPUTS:
                 last = stage == stages - 1
-                after = [] if last else [Action(stage + 1, Kind.INPUTS, micro)]
-                return [Action(stage, Kind.FORWARD, micro), *after]
+                after = [] if last else [Action(stage + 1, ActionKind.INPUTS, micro)]
+                return [Action(stage, ActionKind.FORWARD, micro), *after]
             case _:
-                return [Action(stage, Kind.INPUTS, micro)]
+                return [Action(stage, ActionKind.INPUTS, micro)]
 
     moved = True
     while moved:

@@ -1,16 +1,26 @@
 """A table as a file of the language: times of tasks by stage and micro-batch, and a function that orders by them."""
 
-from ssdsl.importers.tables.table import Action, Kind, Table
+from ssdsl.importers.tables.table import Action, ActionKind, PipelineTable
 
-NAMES = {Kind.FORWARD: "forward", Kind.BACKWARD: "backward", Kind.INPUTS: "inputs", Kind.WEIGHTS: "weights"}
-PHASES = {Kind.FORWARD: "fwd", Kind.BACKWARD: "bwd", Kind.INPUTS: "dgrad", Kind.WEIGHTS: "wgrad"}
+NAMES = {
+    ActionKind.FORWARD: "forward",
+    ActionKind.BACKWARD: "backward",
+    ActionKind.INPUTS: "inputs",
+    ActionKind.WEIGHTS: "weights",
+}
+PHASES = {
+    ActionKind.FORWARD: "fwd",
+    ActionKind.BACKWARD: "bwd",
+    ActionKind.INPUTS: "dgrad",
+    ActionKind.WEIGHTS: "wgrad",
+}
 
 
-def table_text(table: Table, name: str, origin: str) -> str:
+def table_text(table: PipelineTable, name: str, origin: str) -> str:
     """The text of the file, whose function is called `name`. A task's time is its place in the row of its rank."""
     halves = table.in_halves
     shown = table.halved if halves else table
-    kinds = [Kind.FORWARD, *([Kind.INPUTS, Kind.WEIGHTS] if halves else [Kind.BACKWARD])]
+    kinds = [ActionKind.FORWARD, *([ActionKind.INPUTS, ActionKind.WEIGHTS] if halves else [ActionKind.BACKWARD])]
     times = {action: time for row in shown.rows for time, action in enumerate(row)}
     stages, micro = table.stages, table.micro
     lines = [

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ssdsl.importers.tables.table import Table, read_table
+from ssdsl.importers.tables.table import PipelineTable, read_table
 from ssdsl.importers.tables.text import table_text
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
@@ -77,7 +77,7 @@ def function_name(stem: str) -> str:
     return f"{plain if plain[:1].isalpha() else f'pipeline_{plain}'}_table"
 
 
-def _misfit(table: Table, devices: int, micro: int) -> str:
+def _misfit(table: PipelineTable, devices: int, micro: int) -> str:
     found: Sequence[tuple[str, int, int]] = (
         ("ranks", len(table.rows), devices),
         ("micro-batches", table.micro, micro),

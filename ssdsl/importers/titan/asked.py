@@ -8,18 +8,18 @@ from typing import Any
 from ssdsl.importers.errors import WorldTooSmall
 from ssdsl.importers.titan.keys import OF_PIPELINE, OFF, SCHEDULES, SINGLE, V_SHAPED
 from ssdsl.importers.titan.models import Named, flavors, named
-from ssdsl.importers.titan.setting import Unread
+from ssdsl.importers.titan.setting import UnreadValue
 from ssdsl.importers.widths import Exchange, Keeps, Net, Widths, problem
 from ssdsl.record import Record, field, replace
 from ssdsl.text.diagnostic import PlanError
 
 LARGEST = 4096  # of the data parallelism that is looked for where it is left open
-Table = Callable[
+MakeTable = Callable[
     [str, int, int, int], tuple[str, str] | str
 ]  # a schedule as the name of a file and its text, or why not
 
 
-class Asked(Record):
+class TitanWidths(Record):
     """What is asked for. `refused` are the keys that are not done, with the reasons; `notes` are comments of the plan;
     `files` are tables beside it."""
 
@@ -31,10 +31,10 @@ class Asked(Record):
     files: tuple[tuple[str, str], ...] = ()
 
 
-class Reader:
+class ConfigReader:
     """The values of a configuration by key, and what becomes of them, step by step."""
 
-    def __init__(self, values: Mapping[str, Any], devices: int | None, old: bool, table: Table) -> None:
+    def __init__(self, values: Mapping[str, Any], devices: int | None, old: bool, table: MakeTable) -> None:
         self.values, self.devices, self.old, self.table = values, devices, old, table
         self.refused = dict[str, str]()
         self.notes = list[str]()
@@ -59,7 +59,7 @@ class Reader:
         return default
 
     def _unread(self, value: Any, kind: str) -> str:
-        return f"`{value.expression}` is not plain" if isinstance(value, Unread) else f"this is not {kind}"
+        return f"`{value.expression}` is not plain" if isinstance(value, UnreadValue) else f"this is not {kind}"
 
     def refuse(self, key: str, reason: str) -> None:
         """Notes that a key is not done."""
@@ -67,7 +67,7 @@ class Reader:
 
     # -- all of it -----------------------------------------------------------------------------------------------------
 
-    def read(self) -> Asked:
+    def read(self) -> TitanWidths:
         """What is asked for. Raises PlanError if the degrees do not fit the devices."""
         model = self.model()
         widths = self.pipeline(self.degrees(model), model)
@@ -76,7 +76,7 @@ class Reader:
         widths = self.recompute(widths, model)
         batch, widths = self.batch(widths)
         net = Net() if model is None else model.net(self.sequence(), batch)
-        return Asked(widths, net, model, self.refused, tuple(self.notes), tuple(self.files))
+        return TitanWidths(widths, net, model, self.refused, tuple(self.notes), tuple(self.files))
 
     def model(self) -> Named | None:
         """The model, if it is known here."""
@@ -146,8 +146,8 @@ class Reader:
             found = next((w for w in fitting if not problem(w) and self._fits(w)), self._with_shards(widths, copies, 2))
             parts = found.data // copies
             self.notes.append(
-                f"data_parallel_shard_degree = -1, what the other degrees leave of the devices: {parts} here, of "
-                f"{rest * parts} devices."
+                f"data_parallel_shard_degree = -1 takes what the other degrees leave of the devices: {parts} here, of "
+                f"{rest * parts}. The batch is that of so many."
             )
         if why := problem(found):
             for key in ("parallelism.expert_parallel_degree", "parallelism.expert_tensor_parallel_degree"):
@@ -283,7 +283,7 @@ class Reader:
         """The widths with what is computed again."""
         mode = self.values.get("activation_checkpoint.mode", "none" if not self._asks_for("activation_c") else "?")
         option = self.word("activation_checkpoint.selective_ac_option", "2")
-        each = 'model["layers.*"]' if model is None else f'model["{model.family.layers}"]'
+        each = "model" if model is None else f'model["{model.family.layers}"]'
         every = int(option) if option.isdigit() else 1
         match mode if mode != "?" else "selective":
             case "none" | None | False:

@@ -1,9 +1,9 @@
 """torchtitan's Python configs, read without running them.
 
 A config is a function that returns a `Trainer.Config`, mostly of literals: constructors with keywords, and lines such
-as `config.training.steps = 20` that change what another such function has returned. These are followed here, through the
-files that they import from. What is anything else, a condition or a loop, is not read, and listed with its line; so no
-code of a stranger runs, and nobody has to be asked.
+as `config.training.steps = 20` that change what another such function has returned. These are followed here, through
+the files that they import from. What is anything else, a condition or a loop, is not read, and listed with its line; so
+no code of a stranger runs, and nobody has to be asked.
 """
 
 import ast
@@ -15,7 +15,7 @@ from typing import Any
 
 from ssdsl.importers.errors import NoConfigFile, NoSuchConfig
 from ssdsl.importers.imported import Item
-from ssdsl.importers.titan.setting import Setting, Unread
+from ssdsl.importers.titan.setting import TitanSetting, UnreadValue
 from ssdsl.lang.suggest import suggest
 from ssdsl.text.diagnostic import PlanError
 
@@ -45,7 +45,7 @@ class _Returned(Exception):
         self.value = value
 
 
-def config_settings(path: Path, function: str) -> tuple[tuple[Setting, ...], tuple[Item, ...]]:
+def config_settings(path: Path, function: str) -> tuple[tuple[TitanSetting, ...], tuple[Item, ...]]:
     """The settings of a config function, and what of it is not read. Raises PlanError if there is no such function."""
     if not path.is_file():
         raise PlanError(NoConfigFile(None, str(path)))
@@ -115,7 +115,7 @@ class _Reader:
     """Follows functions of literals. `replaced` are settings that later lines replace, `unread` what is not plain."""
 
     def __init__(self) -> None:
-        self.replaced = list[Setting]()
+        self.replaced = list[TitanSetting]()
         self.unread = list[Item]()
         self.depth = 0
         self.of_model: str | None = None
@@ -129,7 +129,7 @@ class _Reader:
     def called(self, module: _Module, node: ast.FunctionDef, values: dict[str, Any]) -> Any:
         """What a function returns."""
         if self.depth >= DEPTH:
-            return Unread(f"{node.name}()")
+            return UnreadValue(f"{node.name}()")
         self.depth += 1
         try:
             self._run(module, node.body, values)
@@ -176,7 +176,7 @@ class _Reader:
             old, line = owner.fields[path[-1]]
             prefix = ".".join(path[1:])
             gone = _settings_of(prefix, old, line, self.family(module))
-            self.replaced += [Setting(s.key, s.value, s.written, s.line, replaced=True) for s in gone]
+            self.replaced += [TitanSetting(s.key, s.value, s.written, s.line, replaced=True) for s in gone]
         owner.fields[path[-1]] = (value, target.lineno)
 
     def _function(self, module: _Module, call: ast.Call) -> "tuple[_Module, ast.FunctionDef] | None":
@@ -196,30 +196,30 @@ class _Reader:
                 if name in values:
                     return values[name]
                 constant = module.constants.get(name)
-                return Unread(name) if constant is None else self._value(module, constant, {})
+                return UnreadValue(name) if constant is None else self._value(module, constant, {})
             case ast.List(elts=items) | ast.Tuple(elts=items):
                 return [self._value(module, item, values) for item in items]
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 value = self._value(module, operand, values)
-                return -value if isinstance(value, int | float) else Unread(ast.unparse(node))
+                return -value if isinstance(value, int | float) else UnreadValue(ast.unparse(node))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATIONS:
                 ends = [self._value(module, end, values) for end in (left, right)]
                 if all(isinstance(end, int | float) for end in ends):
                     return OPERATIONS[type(op)](*ends)
-                return Unread(ast.unparse(node))
+                return UnreadValue(ast.unparse(node))
             case ast.Attribute():
                 return self._attribute(node, values)
             case ast.Call():
                 return self._called(module, node, values)
             case _:
-                return Unread(ast.unparse(node))
+                return UnreadValue(ast.unparse(node))
 
     def _attribute(self, node: ast.Attribute, values: dict[str, Any]) -> Any:
         path = ast.unparse(node).split(".")
         found = values.get(path[0])
         for name in path[1:]:
             if not isinstance(found, _Call) or name not in found.fields:
-                return Unread(ast.unparse(node))
+                return UnreadValue(ast.unparse(node))
             found = found.fields[name][0]
         return found
 
@@ -253,33 +253,33 @@ POLICIES = {"FullAC": "full", "SelectiveAC": "selective", "MemoryBudgetAC": "mem
 RENAMED = {"validator": "validation", "profiler": "profiling", "model_spec": "model", "lr_scheduler": "lr_scheduler"}
 
 
-def _settings(value: Any, prefix: str, family: str) -> Iterator[Setting]:
+def _settings(value: Any, prefix: str, family: str) -> Iterator[TitanSetting]:
     if isinstance(value, _Call):
         for name, (held, line) in value.fields.items():
             yield from _settings_of(f"{prefix}{name}", held, line, family)
 
 
-def _settings_of(key: str, value: Any, line: int, family: str) -> Iterator[Setting]:
+def _settings_of(key: str, value: Any, line: int, family: str) -> Iterator[TitanSetting]:
     """The settings that an argument is: one for each number in the constructors that it calls."""
     head, _, rest = key.partition(".")
     key = f"{RENAMED.get(head, head)}{'.' if rest else ''}{rest}"
     if not isinstance(value, _Call):
-        yield Setting(key, value, f"{head}{'.' if rest else ''}{rest}={_shown(value)}", line)
+        yield TitanSetting(key, value, f"{head}{'.' if rest else ''}{rest}={_shown(value)}", line)
         return
     policy = POLICIES.get(value.name.removesuffix(".Config").rpartition(".")[2])
     if head == "model_spec":
         flavor = value.args[0] if value.args else value.fields.get("flavor", (None, 0))[0]
-        yield Setting("model.name", family, f"the model {family}", value.line)
-        yield Setting("model.flavor", flavor, f"{value.name}({_shown(flavor)})", value.line)
+        yield TitanSetting("model.name", family, f"the model {family}", value.line)
+        yield TitanSetting("model.flavor", flavor, f"{value.name}({_shown(flavor)})", value.line)
     elif policy is not None:
-        yield Setting(f"{key}.mode", policy, f"{key}={value.name}(...)", value.line)
+        yield TitanSetting(f"{key}.mode", policy, f"{key}={value.name}(...)", value.line)
         if policy == "selective":
-            yield Setting(f"{key}.selective_ac_option", "op", f"{value.name}", value.line)
+            yield TitanSetting(f"{key}.selective_ac_option", "op", f"{value.name}", value.line)
     elif value.args:
         texts = ", ".join(_shown(argument) for argument in value.args)
-        yield Setting(f"{key}.{value.name}", Unread(texts), f"{key}={value.name}({texts})", value.line)
+        yield TitanSetting(f"{key}.{value.name}", UnreadValue(texts), f"{key}={value.name}({texts})", value.line)
     elif not value.fields:
-        yield Setting(f"{key}.{value.name}", True, f"{key}={value.name}()", value.line)
+        yield TitanSetting(f"{key}.{value.name}", True, f"{key}={value.name}()", value.line)
     for name, (held, at) in value.fields.items():
         if (head, name) != ("model_spec", "flavor"):
             yield from _settings_of(f"{head}{'.' if rest else ''}{rest}.{name}", held, at, family)
@@ -287,7 +287,7 @@ def _settings_of(key: str, value: Any, line: int, family: str) -> Iterator[Setti
 
 def _shown(value: Any) -> str:
     match value:
-        case Unread():
+        case UnreadValue():
             return value.expression
         case _Call():
             return f"{value.name}(...)"

@@ -5,13 +5,13 @@ from typing import Any
 from ssdsl.record import Record
 
 
-class Unread(Record):
+class UnreadValue(Record):
     """A value that only running the configuration would give: the expression that stands for it."""
 
     expression: str
 
 
-class Setting(Record):
+class TitanSetting(Record):
     """A key with its section, such as `training.seq_len`, its value, how it is written, and the line of its source.
 
     `replaced` says that a later line of the same source gives the key, or what it is in, another value.

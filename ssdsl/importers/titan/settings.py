@@ -11,13 +11,13 @@ from ssdsl.importers.errors import NoConfigFile, NotToml
 from ssdsl.importers.foreign import Foreign
 from ssdsl.importers.imported import Item
 from ssdsl.importers.titan.configs import config_settings
-from ssdsl.importers.titan.setting import Setting
+from ssdsl.importers.titan.setting import TitanSetting
 from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
 
-class Given(Record):
+class Configuration(Record):
     """The settings of a configuration in their order, of which a later one holds.
 
     `devices` is the size of the world that a command starts, None where none is said. `silent` and `refused` is what
@@ -25,32 +25,32 @@ class Given(Record):
     """
 
     kind: str
-    settings: tuple[Setting, ...]
+    settings: tuple[TitanSetting, ...]
     devices: int | None = None
     silent: tuple[Item, ...] = ()
     refused: tuple[Item, ...] = ()
     folder: Path = Path()
 
 
-def given_by(foreign: Foreign) -> Given:
+def given_by(foreign: Foreign) -> Configuration:
     """What a source sets. Raises PlanError for a file that cannot be read."""
     folder = foreign.path.parent if foreign.path is not None else Path()
     file, _, function = foreign.given.partition(":")
     if file.endswith(".py") and " " not in file:
         settings, refused = config_settings(Path(file), function)
-        return Given("a Python config of torchtitan", settings, refused=refused, folder=folder)
+        return Configuration("a Python config of torchtitan", settings, refused=refused, folder=folder)
     if foreign.path is not None and foreign.path.suffix == ".toml":
-        return Given("torchtitan's TOML", toml_settings(Source(foreign.given, foreign.text)), folder=folder)
+        return Configuration("torchtitan's TOML", toml_settings(Source(foreign.given, foreign.text)), folder=folder)
     return _command(foreign, folder)
 
 
 # -- TOML --------------------------------------------------------------------------------------------------------------
 
-HEADING = re.compile(r"^\s*\[\s*([\w.\-\"]+)\s*\]")
+HEADING = re.compile(r"^\s*\[\[?\s*([\w.\-\"]+)\s*\]")
 KEY = re.compile(r"^\s*([\w.\-\"]+)\s*=")
 
 
-def toml_settings(source: Source) -> tuple[Setting, ...]:
+def toml_settings(source: Source) -> tuple[TitanSetting, ...]:
     """The keys of a TOML file, each with its section. Raises PlanError for a text that is none."""
     try:
         values = dict(_flat(tomllib.loads(source.text)))
@@ -62,12 +62,12 @@ def toml_settings(source: Source) -> tuple[Setting, ...]:
         span = Span(source, start, start + len(lines[number - 1]))
         raise PlanError(NotToml(span, re.sub(r" \(at .*", "", str(error)))) from None
     lines_of = _lines(source.text, values)
-    return tuple(Setting(key, value, f"{key} = {_literal(value)}", lines_of[key]) for key, value in values.items())
+    return tuple(TitanSetting(key, value, f"{key} = {_literal(value)}", lines_of[key]) for key, value in values.items())
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
-        if isinstance(value, dict) and value:
+        if isinstance(value, dict) and (value or not prefix):
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
@@ -80,6 +80,8 @@ def _lines(text: str, values: Mapping[str, Any]) -> dict[str, int]:
     for number, line in enumerate(text.split("\n"), 1):
         if heading := HEADING.match(line):
             section = heading[1].replace('"', "") + "."
+            if section[:-1] in values:  # a table of a list
+                found.setdefault(section[:-1], number)
         elif key := KEY.match(line):
             path = section + key[1].replace('"', "")
             for name in values:
@@ -109,14 +111,14 @@ PER_NODE, NODES = ("nproc_per_node", "nproc"), ("nnodes",)
 STARTS = "where and how processes start: `torchrun`, or `ssdsl run --nnodes`"
 
 
-class Word(Record):
+class CommandWord(Record):
     """A word of a command, and its line."""
 
     text: str
     line: int
 
 
-def _command(foreign: Foreign, folder: Path) -> Given:
+def _command(foreign: Foreign, folder: Path) -> Configuration:
     """What a command sets, or the last one of a script that starts torchtitan."""
     commands, variables = _commands(foreign.text)
     ours = [words for words in commands if any(OURS.search(word.text) for word in words)]
@@ -132,7 +134,7 @@ def _command(foreign: Foreign, folder: Path) -> Given:
     return _of_command(words, environment, others, folder)
 
 
-def _commands(text: str) -> tuple[list[list[Word]], dict[str, tuple[str, int]]]:
+def _commands(text: str) -> tuple[list[list[CommandWord]], dict[str, tuple[str, int]]]:
     """The commands of a script, word by word with variables replaced, and the variables that it sets for all."""
     variables = dict[str, tuple[str, int]]()
     commands = []
@@ -154,13 +156,13 @@ def _commands(text: str) -> tuple[list[list[Word]], dict[str, tuple[str, int]]]:
         if words and all(ASSIGNMENT.match(word) for word in words):
             variables.update({name: (value, first) for name, _, value in (word.partition("=") for word in words)})
         elif words:
-            commands.append([Word(word, first) for word in words])
+            commands.append([CommandWord(word, first) for word in words])
     return commands, variables
 
 
 def _of_command(
-    words: Sequence[Word], environment: Mapping[str, tuple[str, int]], others: Sequence[Item], folder: Path
-) -> Given:
+    words: Sequence[CommandWord], environment: Mapping[str, tuple[str, int]], others: Sequence[Item], folder: Path
+) -> Configuration:
     silent, refused = [*others], list[Item]()
     numbers = dict[str, int]()
     config, module, name = None, None, None
@@ -171,18 +173,18 @@ def _of_command(
                 numbers["nproc" if variable == "NGPU" else "nnodes"] = int(value)
                 silent.append(Item(written, STARTS, line))
             case "CONFIG_FILE":
-                config = Word(value, line)
+                config = CommandWord(value, line)
             case "MODULE":
-                module = Word(value, line)
+                module = CommandWord(value, line)
             case "CONFIG":
-                name = Word(value, line)
+                name = CommandWord(value, line)
             case _:
                 silent.append(Item(written, "a variable of the shell", line))
-    flags = list[Setting]()
+    flags = list[TitanSetting]()
     for flag, values in _options(words):
         key, equal, value = flag.text.removeprefix("--").partition("=")
         key = key.replace("-", "_")
-        values = [*([Word(value, flag.line)] if equal else []), *values]
+        values = [*([CommandWord(value, flag.line)] if equal else []), *values]
         first = values[0] if values else None
         written = " ".join([flag.text, *(word.text for word in values[1 if equal else 0 :])])
         if key in ("job.config_file", "config_file") and first:
@@ -200,15 +202,15 @@ def _of_command(
     devices = numbers["nproc"] * numbers.get("nnodes", 1) if "nproc" in numbers else None
     settings, found = _config(config, module, name, folder)
     kind = "a command of torchtitan's"
-    return Given(kind, (*settings, *flags), devices, tuple(silent), (*refused, *found), folder)
+    return Configuration(kind, (*settings, *flags), devices, tuple(silent), (*refused, *found), folder)
 
 
-def _options(words: Sequence[Word]) -> Iterator[tuple[Word, list[Word]]]:
+def _options(words: Sequence[CommandWord]) -> Iterator[tuple[CommandWord, list[CommandWord]]]:
     """The flags of a command, each with the words up to the next one; words in front of flags by themselves."""
     k = 0
     while k < len(words):
         word = words[k]
-        values = list[Word]()
+        values = list[CommandWord]()
         k += 1
         if word.text.startswith("-"):
             takes = "." in word.text.partition("=")[0] or word.text.lstrip("-").replace("-", "_").startswith(TAKES)
@@ -223,14 +225,14 @@ def _options(words: Sequence[Word]) -> Iterator[tuple[Word, list[Word]]]:
 TAKES = ("module", "config", "nproc", "nnodes", "rdzv", "role", "tee", "local_ranks", "node_rank", "max_restarts", "m")
 
 
-def _flag(key: str, values: Sequence[Word], written: str, line: int) -> Setting:
+def _flag(key: str, values: Sequence[CommandWord], written: str, line: int) -> TitanSetting:
     head, _, last = key.rpartition(".")
     if not values and last.startswith("no_"):
-        return Setting(f"{head}.{last[3:]}", False, written, line)
+        return TitanSetting(f"{head}.{last[3:]}", False, written, line)
     if not values:
-        return Setting(key, True, written, line)
+        return TitanSetting(key, True, written, line)
     texts = [word.text for word in values]
-    return Setting(key, _value(texts[0]) if len(texts) == 1 else [_value(text) for text in texts], written, line)
+    return TitanSetting(key, _value(texts[0]) if len(texts) == 1 else [_value(text) for text in texts], written, line)
 
 
 def _value(text: str) -> Any:
@@ -245,8 +247,8 @@ def _value(text: str) -> Any:
 
 
 def _config(
-    config: Word | None, module: Word | None, name: Word | None, folder: Path
-) -> tuple[tuple[Setting, ...], tuple[Item, ...]]:
+    config: CommandWord | None, module: CommandWord | None, name: CommandWord | None, folder: Path
+) -> tuple[tuple[TitanSetting, ...], tuple[Item, ...]]:
     """What the configuration sets that a command names: a TOML file, or a function of a module."""
     if config is not None:
         path = found_file(config.text, folder)
@@ -272,5 +274,5 @@ def found_file(name: str, folder: Path) -> Path | None:
     return None
 
 
-def _joined(words: Sequence[Word]) -> str:
+def _joined(words: Sequence[CommandWord]) -> str:
     return " ".join(word.text for word in words)
