@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ssdsl.importers.errors import NotATable
-from ssdsl.importers.tables.table import Action, ActionKind, Row, PipelineTable
+from ssdsl.exporters.errors import NotATable
+from ssdsl.exporters.table import ActionKind, PipeAction, PipelineTable, Row
 from ssdsl.ir.function import Function
 from ssdsl.ir.program import Program, Role
 from ssdsl.plan.plan import Phase
@@ -91,16 +91,16 @@ def _row(role: Role, stages: dict[int, int]) -> Row:
     """The actions of a device. Of a stage of several functions, a forward is there when the last has run, a backward
     when the first runs."""
     tasks = [task for task in role.computes() if task.function in stages and task.phase in KINDS]
-    order = dict[Action, int]()
+    order = dict[PipeAction, int]()
     for place, task in enumerate(tasks):
-        action = Action(stages[task.function], KINDS[task.phase], task.at[0])
+        action = PipeAction(stages[task.function], KINDS[task.phase], task.at[0])
         if task.phase is Phase.FORWARD or action not in order:
             order[action] = place
     found = sorted(order, key=lambda action: order[action])
     return tuple(half for action in found for half in _with_its_half(action, found))
 
 
-def _with_its_half(action: Action, all_of_them: Sequence[Action]) -> Row:
+def _with_its_half(action: PipeAction, all_of_them: Sequence[PipeAction]) -> Row:
     """A half of a backward together with the other one, if the plan has nothing to compute in that: PyTorch counts
     both."""
     inputs, weights = action._replace(kind=ActionKind.INPUTS), action._replace(kind=ActionKind.WEIGHTS)

@@ -1,7 +1,24 @@
-"""Mistakes in what `ssdsl import` is given."""
+"""Mistakes in what is imported, and in what is asked of an importer."""
 
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
+
+
+class NothingToImport(Diagnostic):
+    """What was given to `ssdsl import` is neither of what it reads.
+
+    A file is recognised by what stands in it, a command line by its flags: of Megatron-LM, Megatron-Bridge or
+    Megatron-DeepSpeed; a TOML or a Python config of torchtitan; a table of PyTorch's pipelines, in CSV; a trace of
+    PyTorch's profiler, in JSON; `hf:TYPE` for the plans in configs of transformers.
+    """
+
+    code = "E0700"
+    title = "`{shown}` is nothing that ssdsl imports"
+    note = "{reason}"
+    help = "give a file, `hf:TYPE`, or a command line in quotes; `--from` says what it is: {kinds}"
+    shown: str
+    reason: str
+    kinds: str
 
 
 class NotToml(Diagnostic):
@@ -124,15 +141,3 @@ class TableDeadlock(Diagnostic):
 
     def others(self) -> tuple[tuple[Span, str], ...]:
         return tuple((span, f"rank {rank} waits here, in front of `{action}`") for span, rank, action in self.steps[1:])
-
-
-class NotATable(Diagnostic):
-    """`ssdsl export --csv` writes the order of a pipeline whose devices each run whole stages, once for each
-    micro-batch: what PyTorch's pipelines take as a table. Data, tensor and context parallelism have no place in it, and
-    may be there; other parts in time, stages that are no chain and a device without stages may not."""
-
-    code = "E0729"
-    title = "this plan has no table of a pipeline: {reason}"
-    help = "{change}"
-    reason: str
-    change: str

@@ -24,7 +24,7 @@ def read(foreign: Foreign) -> Imported:
 
     table, cells, silent = read_table(Source(foreign.given, foreign.text))
     path = foreign.path or Path(foreign.given)
-    comments = [f"From {path.name}: {table.stages} stages on {len(table.rows)} ranks, {table.micro} micro-batches."]
+    comments = [f"{table.stages} stages on {len(table.rows)} ranks, {table.micro} micro-batches."]
     files = list[tuple[str, str]]()
     widths = family(table)
     if widths is None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ssdsl.importers.foreign import Foreign
 from ssdsl.importers.imported import Imported, Item
-from ssdsl.importers.titan.asked import TitanWidths, ConfigReader
+from ssdsl.importers.titan.asked import ConfigReader, TitanWidths
 from ssdsl.importers.titan.keys import ALIASES, EIGHT_BITS, LACKING, OF_MODEL, OFF, SAYS, known_keys, reason
 from ssdsl.importers.titan.setting import TitanSetting, UnreadValue
 from ssdsl.importers.titan.settings import OURS, Configuration, found_file, given_by
@@ -49,7 +49,7 @@ def read(foreign: Foreign) -> Imported:
         return _table(given, source, stages, chunks, micro)
 
     asked = ConfigReader({key: s.value for key, s in last.items()}, given.devices, old, table).read()
-    lines = plan_of(asked.widths, asked.net, (f"From {given.kind}.", *asked.notes))
+    lines = plan_of(asked.widths, asked.net, asked.notes)
     lists = dict[str, list[Item]]({"said": [], "silent": [*given.silent], "refused": [*given.refused]})
     for setting, key in settings:
         if setting.replaced or last[key] is not setting:

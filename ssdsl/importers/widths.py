@@ -12,7 +12,7 @@ from ssdsl.record import Record
 ATTENTION = "model.scaled_dot_product_attention"
 
 
-class Exchange(StrEnum):
+class Meeting(StrEnum):
     """What attention does about a sequence that is cut over devices."""
 
     RING = "ring"  # keys and values go around
@@ -62,7 +62,7 @@ class Widths(Record):
     tensor: int = 1
     sequence: bool = False
     context: int = 1
-    attention: Exchange = Exchange.RING
+    attention: Meeting = Meeting.RING
     experts: int = 1
     expert_tensor: int = 0
     stages: int = 1
@@ -75,6 +75,12 @@ class Widths(Record):
     state: Keeps | None = None
     host: bool = False
     recompute: tuple[str, ...] = ()
+
+    @property
+    def are_zigzag(self) -> bool:
+        """Whether a device has a chunk from either end of the sequence, so that all compute as much of causal
+        attention. Where heads are exchanged, it has a run."""
+        return self.context > 1 and self.attention is not Meeting.HEADS
 
 
 class PlanLine(Record):
@@ -212,7 +218,7 @@ def _imports(widths: Widths) -> list[PlanLine]:
         found.append(PlanLine("use tensor_parallel: tensor_parallel"))
     both = [
         *(["sequence_parallel"] if widths.tensor > 1 and widths.sequence else []),
-        *(["zigzag"] if widths.context > 1 and widths.attention is not Exchange.HEADS else []),
+        *(["zigzag"] if widths.are_zigzag else []),
     ]
     return found + ([PlanLine(f"use sequence_parallel: {', '.join(both)}")] if both else [])
 
@@ -267,13 +273,15 @@ def _operators(widths: Widths, net: Net) -> Iterator[PlanLine]:
 
 
 def _context(widths: Widths, others: str, attention: str) -> Iterator[PlanLine]:
-    if widths.attention is Exchange.HEADS:
+    """Yields the parts of the sequence, and how attention gets what it needs of others."""
+    if widths.attention is Meeting.HEADS:
         yield PlanLine(f"split {attention} by heads into cp", ("context", "attention"))
         yield PlanLine(f"split {others} - {attention} by seq into cp", ("context", "attention"))
         return
-    yield PlanLine(f"split {others} by seq into cp parts zigzag(C)", ("context", "attention"))
-    if widths.attention is Exchange.RING:
-        yield PlanLine(f"split {attention} by seq.keys into cp parts zigzag(C)", ("attention",))
+    parts = "cp parts zigzag(C)" if widths.are_zigzag else "cp"
+    yield PlanLine(f"split {others} by seq into {parts}", ("context", "attention"))
+    if widths.attention is Meeting.RING:
+        yield PlanLine(f"split {attention} by seq.keys into {parts}", ("attention",))
 
 
 def _state(widths: Widths) -> Iterator[PlanLine]:

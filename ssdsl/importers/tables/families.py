@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ssdsl.importers.tables.table import PipelineTable
+from ssdsl.exporters.table import PipelineTable
 from ssdsl.importers.widths import Net, Widths, plan_of
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import PlanError
@@ -57,7 +57,7 @@ def _candidates(table: PipelineTable) -> Iterator[Widths]:
 
 def _has_order(widths: Widths, table: PipelineTable) -> bool:
     try:
-        return table_of_widths(widths).halved == table.halved
+        return table_of_widths(widths).halved.rows == table.halved.rows
     except PlanError:  # a schedule that does not take these numbers
         return False
 

@@ -1,83 +1,17 @@
 """A table of actions, read and checked: each action once, in an order that does not wait for itself.
 
-A cell such as `2F1` is stage 2, forward, micro-batch 1. `B` is a whole backward, `I` and `W` are its halves: the
-gradients of inputs and of weights. `(3F1;2B0)OVERLAP_F_B` is two actions. These are the cells of
-`torch.distributed.pipelining.schedules`.
+`(3F1;2B0)OVERLAP_F_B` is two actions. Cells such as `1SEND_F0` or `2UNSHARD` compute nothing.
 """
 
 import re
 from collections.abc import Iterator
-from enum import StrEnum
 from typing import NamedTuple
 
+from ssdsl.exporters.table import ActionKind, PipeAction, PipelineTable
 from ssdsl.importers.errors import ActionMissing, ActionTwice, NotAnAction, StageOnTwoRanks, TableDeadlock
 from ssdsl.importers.imported import Item
-from ssdsl.record import Record
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source, Span
-
-
-class ActionKind(StrEnum):
-    """What an action computes."""
-
-    FORWARD = "F"
-    BACKWARD = "B"
-    INPUTS = "I"
-    WEIGHTS = "W"
-
-
-class Action(NamedTuple):
-    """What a rank does with a micro-batch at a stage."""
-
-    stage: int
-    kind: ActionKind
-    micro: int
-
-    def __str__(self) -> str:
-        return f"{self.stage}{self.kind}{self.micro}"
-
-    @property
-    def halves(self) -> "tuple[Action, ...]":
-        """A whole backward as its halves; any other action alone."""
-        if self.kind is not ActionKind.BACKWARD:
-            return (self,)
-        return self._replace(kind=ActionKind.INPUTS), self._replace(kind=ActionKind.WEIGHTS)
-
-
-Row = tuple[Action, ...]
-
-
-class PipelineTable(Record):
-    """The actions of each rank in order."""
-
-    rows: tuple[Row, ...]
-
-    @property
-    def stages(self) -> int:
-        """The number of stages."""
-        return 1 + max(action.stage for row in self.rows for action in row)
-
-    @property
-    def micro(self) -> int:
-        """The number of micro-batches."""
-        return 1 + max(action.micro for row in self.rows for action in row)
-
-    @property
-    def rank(self) -> tuple[int, ...]:
-        """The rank of each stage."""
-        found = {action.stage: rank for rank, row in enumerate(self.rows) for action in row}
-        return tuple(found[stage] for stage in range(self.stages))
-
-    @property
-    def in_halves(self) -> bool:
-        """Whether some backward is in halves."""
-        return any(action.kind in (ActionKind.INPUTS, ActionKind.WEIGHTS) for row in self.rows for action in row)
-
-    @property
-    def halved(self) -> "Table":
-        """The same order with each backward in halves."""
-        return PipelineTable(tuple(tuple(half for action in row for half in action.halves) for row in self.rows))
-
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
@@ -89,7 +23,7 @@ INSERTED = "communication follows from the plan"
 
 
 class _Cell(NamedTuple):
-    action: Action
+    action: PipeAction
     rank: int
     span: Span
     old_name: str  # as written: in old tables BW is a whole backward, and B beside W the gradients of inputs
@@ -118,7 +52,7 @@ def read_table(source: Source) -> tuple[PipelineTable, tuple[Item, ...], tuple[I
             for part in _parts(span) if pair else (span,):
                 if found := COMPUTES.match(part.text):
                     kind = ActionKind.BACKWARD if found[2] == "BW" else ActionKind(found[2])
-                    cells.append(_Cell(Action(int(found[1]), kind, int(found[3])), rank, part, found[2]))
+                    cells.append(_Cell(PipeAction(int(found[1]), kind, int(found[3])), rank, part, found[2]))
                 else:
                     mistakes.append(NotAnAction(part, part.text))
     if mistakes:
@@ -176,7 +110,7 @@ def _checked(cells: list[_Cell], source: Source, ranks: int) -> PipelineTable:
     """The table, all of whose actions are there once. Raises PlanError."""
     if not cells:
         raise PlanError(ActionMissing(Span(source, 0, 0), 0, "a forward", 0))
-    found = dict[Action, _Cell]()
+    found = dict[PipeAction, _Cell]()
     mistakes = list[Diagnostic]()
     where = dict[int, _Cell]()
     for cell in cells:
@@ -197,9 +131,9 @@ def _checked(cells: list[_Cell], source: Source, ranks: int) -> PipelineTable:
             (ActionKind.INPUTS, "a backward"),
             (ActionKind.WEIGHTS, "a half `W`"),
         ):
-            lacking = [m for m in range(micro) if Action(stage, kind, m) not in found]
+            lacking = [m for m in range(micro) if PipeAction(stage, kind, m) not in found]
             if kind is ActionKind.WEIGHTS:
-                lacking = [m for m in lacking if Action(stage, ActionKind.INPUTS, m) in found]
+                lacking = [m for m in lacking if PipeAction(stage, ActionKind.INPUTS, m) in found]
             if lacking:
                 span = where[stage].span if stage in where else end
                 mistakes.append(ActionMissing(span, stage, word, lacking[0]))
@@ -211,23 +145,23 @@ def _checked(cells: list[_Cell], source: Source, ranks: int) -> PipelineTable:
     return PipelineTable(rows)
 
 
-def _check_order(table: PipelineTable, spans: dict[Action, Span]) -> None:
+def _check_order(table: PipelineTable, spans: dict[PipeAction, Span]) -> None:
     """Raises PlanError if ranks that run their rows in order wait for each other, or for themselves, for ever."""
-    stages, done = table.stages, set[Action]()
+    stages, done = table.stages, set[PipeAction]()
     rows = [[(half, action) for action in row for half in action.halves] for row in table.rows]
     at = [0] * len(rows)
 
-    def needs(action: Action) -> list[Action]:
+    def needs(action: PipeAction) -> list[PipeAction]:
         stage, kind, micro = action
         match kind:
             case ActionKind.FORWARD:
-                return [Action(stage - 1, ActionKind.FORWARD, micro)] if stage else []
+                return [PipeAction(stage - 1, ActionKind.FORWARD, micro)] if stage else []
             case ActionKind.INPUTS:
                 last = stage == stages - 1
-                after = [] if last else [Action(stage + 1, ActionKind.INPUTS, micro)]
-                return [Action(stage, ActionKind.FORWARD, micro), *after]
+                after = [] if last else [PipeAction(stage + 1, ActionKind.INPUTS, micro)]
+                return [PipeAction(stage, ActionKind.FORWARD, micro), *after]
             case _:
-                return [Action(stage, ActionKind.INPUTS, micro)]
+                return [PipeAction(stage, ActionKind.INPUTS, micro)]
 
     moved = True
     while moved:
@@ -241,7 +175,7 @@ def _check_order(table: PipelineTable, spans: dict[Action, Span]) -> None:
     if not waiting:
         return
     written = {half: action for row in rows for half, action in row}
-    chain = list[Action]()
+    chain = list[PipeAction]()
     half = rows[waiting[0]][at[waiting[0]]][0]
     while written[half] not in chain:
         chain.append(written[half])

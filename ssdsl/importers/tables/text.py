@@ -1,6 +1,6 @@
 """A table as a file of the language: times of tasks by stage and micro-batch, and a function that orders by them."""
 
-from ssdsl.importers.tables.table import Action, ActionKind, PipelineTable
+from ssdsl.exporters.table import ActionKind, PipeAction, PipelineTable
 
 NAMES = {
     ActionKind.FORWARD: "forward",
@@ -31,7 +31,8 @@ def table_text(table: PipelineTable, name: str, origin: str) -> str:
     for kind in kinds:
         own = [f"{NAMES[kind]}_{stage}" for stage in range(stages)]
         lines.append("")
-        lines += [f"let {of} = {[times[Action(stage, kind, m)] for m in range(micro)]}" for stage, of in enumerate(own)]
+        for stage, of in enumerate(own):
+            lines.append(f"let {of} = {[times[PipeAction(stage, kind, m)] for m in range(micro)]}")
         lines.append(f"let {NAMES[kind]} = [{', '.join(own)}]")
     lines += [
         "",

@@ -6,7 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ssdsl.importers.tables.table import PipelineTable, read_table
+from ssdsl.exporters.table import PipelineTable
+from ssdsl.importers.tables.table import read_table
 from ssdsl.importers.tables.text import table_text
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source

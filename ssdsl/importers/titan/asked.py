@@ -9,7 +9,7 @@ from ssdsl.importers.errors import WorldTooSmall
 from ssdsl.importers.titan.keys import OF_PIPELINE, OFF, SCHEDULES, SINGLE, V_SHAPED
 from ssdsl.importers.titan.models import Named, flavors, named
 from ssdsl.importers.titan.setting import UnreadValue
-from ssdsl.importers.widths import Exchange, Keeps, Net, Widths, problem
+from ssdsl.importers.widths import Keeps, Meeting, Net, Widths, problem
 from ssdsl.record import Record, field, replace
 from ssdsl.text.diagnostic import PlanError
 
@@ -103,7 +103,7 @@ class ConfigReader:
         """The degrees but that of data parallelism, which may be what they leave."""
         context = self.number("parallelism.context_parallel_degree", 1)
         rotates = self.word("parallelism.context_parallel_rotate_method", "alltoall" if self.old else "allgather")
-        attention = Exchange.RING if rotates == "alltoall" else Exchange.GATHER
+        attention = Meeting.RING if rotates == "alltoall" else Meeting.GATHER
         if rotates not in ("alltoall", "allgather"):
             self.refuse("parallelism.context_parallel_rotate_method", "the methods are allgather and alltoall")
         balancer = self.values.get("parallelism.context_parallel_load_balancer", "headtail")
