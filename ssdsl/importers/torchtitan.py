@@ -9,7 +9,7 @@ from ssdsl.importers.imported import Imported, Item
 from ssdsl.importers.titan.asked import ConfigReader, TitanWidths
 from ssdsl.importers.titan.keys import ALIASES, EIGHT_BITS, LACKING, OF_MODEL, OFF, SAYS, known_keys, reason
 from ssdsl.importers.titan.setting import TitanSetting, UnreadValue
-from ssdsl.importers.titan.settings import OURS, Configuration, found_file, given_by
+from ssdsl.importers.titan.settings import Configuration, found_file, given_by, is_command
 from ssdsl.importers.widths import PlanLines, plan_of
 from ssdsl.lang.suggest import suggest
 
@@ -33,7 +33,7 @@ def recognises(foreign: Foreign) -> bool:
     if foreign.path is not None and foreign.path.suffix == ".toml":
         found = {word.partition(".")[0] for word in re.findall(r"(?m)^\s*\[\s*([\w.\"]+)\s*\]", text)}
         return len(found & {*SECTIONS}) > 1 and bool(found & {"training", "parallelism", "model", "experimental"})
-    return bool(OURS.search(text)) and "--tensor-model-parallel-size" not in text
+    return " " in text.strip() and is_command(text) and "--tensor-model-parallel-size" not in text
 
 
 def read(foreign: Foreign) -> Imported:
@@ -128,6 +128,8 @@ def _beside_the_plan(setting: TitanSetting, key: str, last: Mapping[str, TitanSe
                 "of products in 8 bits, which are not asked for",
             )
         )
+    if isinstance(value, UnreadValue) and key.endswith("**"):
+        return "refused", f"`{value.expression}` is not plain"
     if (why := reason(key)) is not None:
         return "silent", why
     near = suggest(key, known_keys())

@@ -145,10 +145,10 @@ class ConfigReader:
             fitting = (self._with_shards(widths, copies, n) for n in range(2, LARGEST))
             found = next((w for w in fitting if not problem(w) and self._fits(w)), self._with_shards(widths, copies, 2))
             parts = found.data // copies
-            self.notes.append(
-                f"data_parallel_shard_degree = -1 takes what the other degrees leave of the devices: {parts} here, of "
-                f"{rest * parts}. The batch is that of so many."
-            )
+            self.notes += [
+                f"data_parallel_shard_degree = -1 takes what is left of the devices: {parts} here, of {rest * parts}.",
+                "With more of them the batch of the model grows, too.",
+            ]
         if why := problem(found):
             for key in ("parallelism.expert_parallel_degree", "parallelism.expert_tensor_parallel_degree"):
                 self.refuse(key, why)

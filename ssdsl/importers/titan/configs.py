@@ -152,6 +152,8 @@ class _Reader:
                     self._set(module, target, self._value(module, value, values), values)
                 case ast.Expr(value=ast.Constant()) | ast.Assert() | ast.Pass() | ast.ImportFrom() | ast.Import():
                     pass
+                case ast.FunctionDef():  # says nothing until it is called
+                    pass
                 case ast.Expr(value=ast.Call() as call) if self._function(module, call) is not None:
                     self._value(module, call, values)
                 case _:
@@ -263,6 +265,8 @@ def _settings_of(key: str, value: Any, line: int, family: str) -> Iterator[Titan
     """The settings that an argument is: one for each number in the constructors that it calls."""
     head, _, rest = key.partition(".")
     key = f"{RENAMED.get(head, head)}{'.' if rest else ''}{rest}"
+    if key == "activation_checkpoint" and value is None:
+        key = "activation_checkpoint.mode"
     if not isinstance(value, _Call):
         yield TitanSetting(key, value, f"{head}{'.' if rest else ''}{rest}={_shown(value)}", line)
         return

@@ -121,7 +121,7 @@ SILENT: Mapping[str, str] = {
     "checkpoint.last_save_in_safetensors_format checkpoint.last_save_model_only "
     "checkpoint.last_save_model_weights_only checkpoint.load_only checkpoint.load_step checkpoint.model_weights_only "
     "training.checkpoint_folder training.checkpoint_interval training.checkpoint_interval_type",
-    "the words of the data are its loader's": "model.tokenizer_path model.hf_assets_path hf_assets_path "
+    "the words of the data are its loader's": "tokenizer model.tokenizer_path model.hf_assets_path hf_assets_path "
     "hf_transformers.model",
     "`ssdsl run --data FILE.py:function`, `engine.loader`": "training.dataset training.dataset_path "
     "training.dataloader dataloader training.data.name training.data.paths training.img_size data encoder "

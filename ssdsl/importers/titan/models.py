@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ssdsl.importers.widths import ATTENTION, Net
+from ssdsl.model.zoo.architectures import LLAMA_SIZES
 from ssdsl.record import Record
 
 
@@ -37,7 +38,7 @@ class Family(Record):
 LLAMA_FIELDS = "layers hidden heads keys ffn vocab theta"
 LLAMA_PRODUCTS = "q_proj k_proj v_proj o_proj gate_proj up_proj down_proj"
 LLAMA2 = Family(
-    "llama:tiny",
+    "llama",
     LLAMA_FIELDS,
     {
         "debugmodel": (8, 256, 16, 16, 768, 32000, 10_000),
@@ -51,7 +52,7 @@ LLAMA2 = Family(
     LLAMA_PRODUCTS,
 )
 LLAMA3 = Family(
-    "llama:tiny",
+    "llama",
     LLAMA_FIELDS,
     {
         "debugmodel": (6, 256, 16, 16, 768, 2048, 500_000),
@@ -165,9 +166,14 @@ class Named(Record):
     def net(self, seq: int, batch: int) -> Net:
         """The model with sequences and batches of a size."""
         numbers = {**self.numbers, "seq": seq, "batch": batch}
-        options = ",".join(f"{word}={_option(value)}" for word, value in numbers.items())
-        join = "," if ":" in self.family.model else ":"
-        return Net(f"{self.family.model}{join}{options}", self.family.layers, self.family.experts)
+        name = self.family.model
+        if ":" not in name:  # of the zoo: the size that differs in the fewest numbers
+            sizes = {size: LLAMA_SIZES[size].numbers for size in LLAMA_SIZES}
+            base = min(sizes, key=lambda size: sum(sizes[size].get(word) != n for word, n in numbers.items()))
+            numbers = {word: n for word, n in numbers.items() if sizes[base].get(word) != n}
+            name = f"{name}:{base}"
+        options = "".join(f",{word}={_option(value)}" for word, value in numbers.items())
+        return Net(f"{name}{options}", self.family.layers, self.family.experts)
 
     def recomputed(self) -> str:
         """The operators of a layer that a selective checkpoint of operators computes again: all but attention and each

@@ -104,10 +104,14 @@ def _literal(value: Any) -> str:
 
 # -- commands ----------------------------------------------------------------------------------------------------------
 
-OURS = re.compile(r"torchtitan|run_(?:llama_)?train\.sh|--job\.config_file|--parallelism\.|--module\b|\btrain\.py\b")
+SECTION = r"--(?:job|model|training|parallelism|experimental|activation_checkpoint|optimizer|checkpoint|compile)\.[a-z]"
+OURS = re.compile(rf"{SECTION}|\b-m torchtitan|(?:^|\s|/)run_(?:llama_)?train\.sh\b|\btorchtitan/train\.py\b")
+START = re.compile(r"\bCONFIG_FILE=|\bMODULE=\w+\s+CONFIG=")
 ASSIGNMENT = re.compile(r"^[A-Za-z_]\w*=")
 VARIABLE = re.compile(r"\$\{(\w+)(?::?-((?:[^{}\"]|\"[^\"]*\")*))?\}|\$(\w+)")
 PER_NODE, NODES = ("nproc_per_node", "nproc"), ("nnodes",)
+KEYS_ABOVE = "names the configuration, whose keys are listed here"
+CONFIGS = {"job.config_file": "config_file", "config_file": "config_file", "module": "module", "config": "config"}
 STARTS = "where and how processes start: `torchrun`, or `ssdsl run --nnodes`"
 
 
@@ -118,10 +122,15 @@ class CommandWord(Record):
     line: int
 
 
+def is_command(text: str) -> bool:
+    """Whether a command, or one of a script, starts torchtitan."""
+    return bool(OURS.search(text) or START.search(text))
+
+
 def _command(foreign: Foreign, folder: Path) -> Configuration:
     """What a command sets, or the last one of a script that starts torchtitan."""
     commands, variables = _commands(foreign.text)
-    ours = [words for words in commands if any(OURS.search(word.text) for word in words)]
+    ours = [words for words in commands if is_command(_joined(words))]
     if not ours:
         ours = commands[-1:]
     others = [Item(_joined(words), "another command of the script", words[0].line) for words in ours[:-1]]
@@ -165,19 +174,16 @@ def _of_command(
 ) -> Configuration:
     silent, refused = [*others], list[Item]()
     numbers = dict[str, int]()
-    config, module, name = None, None, None
+    named = dict[str, CommandWord]()
     for variable, (value, line) in environment.items():
         written = f"{variable}={value}"
         match variable:
             case "NGPU" | "NNODES" if value.isdigit():
                 numbers["nproc" if variable == "NGPU" else "nnodes"] = int(value)
                 silent.append(Item(written, STARTS, line))
-            case "CONFIG_FILE":
-                config = CommandWord(value, line)
-            case "MODULE":
-                module = CommandWord(value, line)
-            case "CONFIG":
-                name = CommandWord(value, line)
+            case "CONFIG_FILE" | "MODULE" | "CONFIG":
+                named[variable.lower()] = CommandWord(value, line)
+                silent.append(Item(written, KEYS_ABOVE, line))
             case _:
                 silent.append(Item(written, "a variable of the shell", line))
     flags = list[TitanSetting]()
@@ -187,12 +193,9 @@ def _of_command(
         values = [*([CommandWord(value, flag.line)] if equal else []), *values]
         first = values[0] if values else None
         written = " ".join([flag.text, *(word.text for word in values[1 if equal else 0 :])])
-        if key in ("job.config_file", "config_file") and first:
-            config = first
-        elif key == "module" and first:
-            module = first
-        elif key == "config" and first:
-            name = first
+        if key in CONFIGS and first:
+            named[CONFIGS[key]] = first
+            silent.append(Item(written, KEYS_ABOVE, flag.line))
         elif not flag.text.startswith("--") or "." not in key:
             if key in (*PER_NODE, *NODES) and first and first.text.isdigit():
                 numbers["nproc" if key in PER_NODE else "nnodes"] = int(first.text)
@@ -200,7 +203,7 @@ def _of_command(
         else:
             flags.append(_flag(key, values, written, flag.line))
     devices = numbers["nproc"] * numbers.get("nnodes", 1) if "nproc" in numbers else None
-    settings, found = _config(config, module, name, folder)
+    settings, found = _config(named, folder)
     kind = "a command of torchtitan's"
     return Configuration(kind, (*settings, *flags), devices, tuple(silent), (*refused, *found), folder)
 
@@ -246,10 +249,9 @@ def _value(text: str) -> Any:
     return text
 
 
-def _config(
-    config: CommandWord | None, module: CommandWord | None, name: CommandWord | None, folder: Path
-) -> tuple[tuple[TitanSetting, ...], tuple[Item, ...]]:
+def _config(named: Mapping[str, CommandWord], folder: Path) -> tuple[tuple[TitanSetting, ...], tuple[Item, ...]]:
     """What the configuration sets that a command names: a TOML file, or a function of a module."""
+    config, module, name = (named.get(word) for word in ("config_file", "module", "config"))
     if config is not None:
         path = found_file(config.text, folder)
         if path is None:
