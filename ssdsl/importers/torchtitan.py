@@ -128,10 +128,10 @@ def _beside_the_plan(setting: TitanSetting, key: str, last: Mapping[str, TitanSe
                 "of products in 8 bits, which are not asked for",
             )
         )
-    if isinstance(value, UnreadValue) and key.endswith("**"):
-        return "refused", f"`{value.expression}` is not plain"
     if (why := reason(key)) is not None:
         return "silent", why
+    if isinstance(value, UnreadValue) and key.endswith("**"):
+        return "refused", f"`{value.expression}` is not plain"
     near = suggest(key, known_keys())
     return "refused", "torchtitan has no such key" + (f": {near}" if near else "")
 

@@ -8,6 +8,7 @@ no code of a stranger runs, and nobody has to be asked.
 
 import ast
 import operator
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from ssdsl.text.diagnostic import PlanError
 
 NOT_READ = "no plain setting: the file is read, not run; say what it sets as flags behind the command"
 DEPTH = 16
+COPIES = re.compile(r"\{(\w+)\.name: getattr\((\w+), \1\.name\) for \1 in (?:dataclasses\.)?fields\(\2\)[^{}]*\}$")
 OPERATIONS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -156,6 +158,8 @@ class _Reader:
                     pass
                 case ast.Expr(value=ast.Call() as call) if self._function(module, call) is not None:
                     self._value(module, call, values)
+                case ast.If(test=test) if isinstance(known := self._value(module, test, values), bool):
+                    self._run(module, statement.body if known else statement.orelse, values)
                 case _:
                     self._leave(module, statement)
 
@@ -240,6 +244,10 @@ class _Reader:
             self.of_model = self._registry(module)
         call.args = [self._value(module, argument, values) for argument in node.args]
         for word in node.keywords:
+            if word.arg is None and (copied := COPIES.match(ast.unparse(word.value))):
+                base = values.get(copied[2])
+                call.fields |= base.fields if isinstance(base, _Call) else {}
+                continue
             name = word.arg if word.arg is not None else "**"
             call.fields[name] = (self._value(module, word.value, values), word.value.lineno)
         return call
