@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ssdsl.exporters.errors import NotATable
 from ssdsl.exporters.table import ActionKind, PipeAction, PipelineTable, Row
+from ssdsl.exporters.table_errors import NotATable
 from ssdsl.ir.function import Function
 from ssdsl.ir.program import Program, Role
 from ssdsl.plan.plan import Phase
@@ -28,6 +28,9 @@ def table_of(program: Program) -> PipelineTable:
     micro = _micro_batches(program)
     stages = _stages(program)
     rows = [_row(role, stages) for role in sorted(program.roles, key=lambda r: r.submesh.first) if role.actions]
+    if len(rows) < 2:
+        change = "assign stages to different coordinates of an axis"
+        raise PlanError(NotATable(None, "all devices run the same stages", change))
     if not all(rows):
         raise PlanError(NotATable(None, "a device has no stage", "give each device of the pipeline a stage"))
     owners = defaultdict[int, set[int]](set)
@@ -47,24 +50,20 @@ def table_csv(table: PipelineTable) -> str:
 
 
 def _micro_batches(program: Program) -> int:
-    """The number of micro-batches: the parts of the one index in time."""
-    found = {(index.name, index.parts): f for f in program.functions for index in f.time}
-    if not found:
-        change = "split the batch in time, as by `split model by batch into m = 4`"
-        raise PlanError(NotATable(None, "it has no micro-batches", change))
+    """The number of micro-batches: the parts of the one index in time; one if there is none."""
+    found = dict.fromkeys((index.name, index.parts) for f in program.functions for index in f.time)
     if len(found) > 1:
         names = ", ".join(f"{name} = {parts}" for name, parts in found)
         raise PlanError(NotATable(None, f"it has several indices in time, {names}", ONE_BY_ONE))
-    ((_, parts),) = found
-    return parts
+    return next((parts for _, parts in found), 1)
 
 
 def _stages(program: Program) -> dict[int, int]:
     """The stage of each function that runs once for each micro-batch, by the function's number. Stages are numbered
     along the flow of values."""
-    timed = {f.number: f for f in program.functions if f.time}
+    timed = {f.number: f for f in program.functions if f.time} or {f.number: f for f in program.functions}
     for function in program.functions:
-        late = not function.time and any(given.producer in timed for given in function.inputs)
+        late = function.number not in timed and any(given.producer in timed for given in function.inputs)
         if late:
             change = "order a loss that is a sum over samples, or give PyTorch the whole batch"
             raise PlanError(NotATable(None, f"{function.name} waits for all micro-batches", change))
@@ -93,7 +92,7 @@ def _row(role: Role, stages: dict[int, int]) -> Row:
     tasks = [task for task in role.computes() if task.function in stages and task.phase in KINDS]
     order = dict[PipeAction, int]()
     for place, task in enumerate(tasks):
-        action = PipeAction(stages[task.function], KINDS[task.phase], task.at[0])
+        action = PipeAction(stages[task.function], KINDS[task.phase], task.at[0] if task.at else 0)
         if task.phase is Phase.FORWARD or action not in order:
             order[action] = place
     found = sorted(order, key=lambda action: order[action])

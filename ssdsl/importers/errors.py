@@ -127,9 +127,9 @@ class TableDeadlock(Diagnostic):
 
     code = "E0728"
     title = "rank {rank} waits for ever in front of `{action}`"
-    label = "waits for what is behind the next"
+    label = "rank {rank} waits for `{need}`"
     help = "move one of these in front of the other in its row"
-    steps: tuple[tuple[Span, int, str], ...]
+    steps: tuple[tuple[Span, int, str, str], ...]
 
     @property
     def rank(self) -> int:
@@ -139,5 +139,9 @@ class TableDeadlock(Diagnostic):
     def action(self) -> str:
         return self.steps[0][2]
 
+    @property
+    def need(self) -> str:
+        return self.steps[0][3]
+
     def others(self) -> tuple[tuple[Span, str], ...]:
-        return tuple((span, f"rank {rank} waits here, in front of `{action}`") for span, rank, action in self.steps[1:])
+        return tuple((span, f"rank {rank} waits for `{need}`") for span, rank, _, need in self.steps[1:])

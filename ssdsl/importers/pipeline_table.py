@@ -30,7 +30,7 @@ def read(foreign: Foreign) -> Imported:
     if widths is None:
         function = function_name(path.stem)
         widths = Widths(stages=len(table.rows), micro=table.micro, schedule=function, table=f"{function}.ssp")
-        files.append((f"{function}.ssp", table_text(table, function, f"from {path.name}")))
+        files.append((f"{function}.ssp", table_text(table, function, path.name)))
         comments.append("No schedule of the standard library has this order: it is in the file beside.")
     else:
         comments.append(f"Its order is that of `{widths.schedule}`.")

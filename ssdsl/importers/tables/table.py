@@ -3,6 +3,7 @@
 `(3F1;2B0)OVERLAP_F_B` is two actions. Cells such as `1SEND_F0` or `2UNSHARD` compute nothing.
 """
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -37,16 +38,16 @@ def is_table(text: str) -> bool:
 
 
 def read_table(source: Source) -> tuple[PipelineTable, tuple[Item, ...], tuple[Item, ...]]:
-    """The table of a text, what of it says the order, and what has nothing to say in a plan. Raises PlanError with the
+    """The table of a text, what of each line says the order, and what says nothing in a plan. Raises PlanError with the
     cells that are no actions, that stand twice, or that wait for each other."""
-    cells, silent, mistakes = list[_Cell](), list[Item](), list[Diagnostic]()
+    cells, communicates, mistakes = list[_Cell](), list[Span](), list[Diagnostic]()
     rank = -1
     for line in _lines(source):
         rank += 1
         for span in _cells(line):
             word = span.text
             if COMMUNICATES.match(word):
-                silent.append(Item(word, INSERTED, span.line))
+                communicates.append(span)
                 continue
             pair = PAIR.match(word)
             for part in _parts(span) if pair else (span,):
@@ -59,8 +60,14 @@ def read_table(source: Source) -> tuple[PipelineTable, tuple[Item, ...], tuple[I
         raise PlanError(*mistakes)
     cells = _of_today(cells)
     table = _checked(cells, source, rank + 1)
-    said = tuple(Item(cell.span.text, "", cell.span.line) for cell in cells)
-    return table, said, tuple(silent)
+    said = _by_line([cell.span for cell in cells], "")
+    return table, said, _by_line(communicates, INSERTED)
+
+
+def _by_line(words: list[Span], becomes: str) -> tuple[Item, ...]:
+    """An item for the words of each line."""
+    lines = itertools.groupby(words, key=lambda span: span.line)
+    return tuple(Item(",".join(span.text for span in own), becomes, line) for line, own in lines)
 
 
 def _lines(source: Source) -> Iterator[Span]:
@@ -175,13 +182,13 @@ def _check_order(table: PipelineTable, spans: dict[PipeAction, Span]) -> None:
     if not waiting:
         return
     written = {half: action for row in rows for half, action in row}
-    chain = list[PipeAction]()
+    chain = dict[PipeAction, PipeAction]()  # what is waited with, and what for, until it closes
     half = rows[waiting[0]][at[waiting[0]]][0]
     while written[half] not in chain:
-        chain.append(written[half])
         need = next(n for n in needs(half) if n not in done)
+        chain[written[half]] = written[need]
         owner = table.rank[need.stage]
-        half = rows[owner][at[owner]][0]  # what the rank that has it waits with
-    chain = chain[chain.index(written[half]) :]
-    steps = tuple((spans[action], table.rank[action.stage], str(action)) for action in chain)
+        half = rows[owner][at[owner]][0]
+    circle = [*chain][[*chain].index(written[half]) :]
+    steps = tuple((spans[a], table.rank[a.stage], str(a), str(chain[a])) for a in circle)
     raise PlanError(TableDeadlock(steps[0][0], steps))

@@ -24,7 +24,7 @@ def table_text(table: PipelineTable, name: str, origin: str) -> str:
     times = {action: time for row in shown.rows for time, action in enumerate(row)}
     stages, micro = table.stages, table.micro
     lines = [
-        f"# {name}.ssp: the order of {stages} stages in {micro} micro-batches, {origin}.",
+        f"# Imported from {origin}: the order of {stages} stages in {micro} micro-batches.",
         "# A number is the place of a task among those of its device; a list has one for each micro-batch.",
         f"let rank = {[*table.rank]}  # the device of each stage",
     ]

@@ -23,7 +23,7 @@ def table_of_schedule(name: str, devices: int, chunks: int, micro: int) -> tuple
         return f"this version of PyTorch does not say its order: {error}"
     table = read_table(Source(name, "\n".join(",".join(row) for row in rows)))[0]
     function = re.sub(r"\W", "_", f"{name}_table")
-    return f"{function}.ssp", table_text(table, function, f"that of PyTorch's {name}")
+    return f"{function}.ssp", table_text(table, function, f"PyTorch's {name}")
 
 
 def torch_rows(name: str, devices: int, chunks: int, micro: int) -> list[list[str]]:
@@ -69,7 +69,7 @@ def table_of_file(path: Path, devices: int, micro: int) -> tuple[str, str] | str
     if why := _misfit(table, devices, micro):
         return f"{path.name}: {why}"
     function = function_name(path.stem)
-    return f"{function}.ssp", table_text(table, function, f"from {path.name}")
+    return f"{function}.ssp", table_text(table, function, path.name)
 
 
 def function_name(stem: str) -> str:

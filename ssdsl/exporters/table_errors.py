@@ -1,4 +1,4 @@
-"""Mistakes in what is exported."""
+"""Plans that have no table of a pipeline."""
 
 from ssdsl.text.diagnostic import Diagnostic
 
