@@ -46,11 +46,15 @@ class NoSuchConfig(Diagnostic):
     the name of one stands behind a colon: `config_registry.py:llama3_8b`."""
 
     code = "E0722"
-    title = "`{file}` has no config `{function}`"
-    help = "{told}; write FILE.py:NAME"
+    title = "`{file}` has {which}"
+    help = "{told}\nwrite the name of one behind the file: {file}:NAME"
     file: str
     function: str
     told: str
+
+    @property
+    def which(self) -> str:
+        return f"no config `{self.function}`" if self.function else "several configs, or none"
 
 
 class WorldTooSmall(Diagnostic):

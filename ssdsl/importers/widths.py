@@ -29,12 +29,13 @@ class Keeps(StrEnum):
 
 
 class Net(Record):
-    """What a plan has to know of its model: the value of `--model`, and the paths of its layers and its experts, None
-    where they are not known or it has none."""
+    """What a plan has to know of its model: the value of `--model`, and the paths of its layers, of its experts and of
+    the first module behind the layers, None where they are not known, not needed, or it has none."""
 
     model: str | None = None
     layers: str | None = None
     experts: str | None = None
+    behind: str | None = None
 
 
 class Widths(Record):
@@ -53,8 +54,7 @@ class Widths(Record):
     table: the file beside the plan that has `schedule`, a function of the stages alone, and `rank`, the device of each
         stage; "" for a function of `stdlib/pipeline.ssp`. Its stages and micro-batches are no params.
     micro: micro-batches; 0 where the source does not say.
-    host: whether the state that lies in parts is in the memory of the host.
-    recompute: lists of operators, each in the language.
+    recompute: lists of operators, each in the language. to_host: what lies in the memory of the host, in the language.
     """
 
     data: int = 1
@@ -73,8 +73,8 @@ class Widths(Record):
     table: str = ""
     micro: int = 1
     state: Keeps | None = None
-    host: bool = False
     recompute: tuple[str, ...] = ()
+    to_host: tuple[str, ...] = ()
 
     @property
     def are_zigzag(self) -> bool:
@@ -135,6 +135,7 @@ def plan_of(widths: Widths, net: Net, comments: tuple[str, ...]) -> PlanLines:
         [*_state(widths)],
         [PlanLine(f"recompute {what}", ("recompute",)) for what in widths.recompute],
         [*_places(widths, net)],
+        [PlanLine(f"assign {what} to host", ("to_host",)) for what in widths.to_host],
     )
     blocks = [part for part in parts if part]
     return PlanLines(tuple(line for n, block in enumerate(blocks) for line in ([PlanLine("")] if n else []) + [*block]))
@@ -293,7 +294,6 @@ def _state(widths: Widths) -> Iterator[PlanLine]:
 def _places(widths: Widths, net: Net) -> Iterator[PlanLine]:
     if widths.stages == 1:
         yield PlanLine("assign model to gpus")
-        yield from _host(widths)
         return
     count, place = "S", "s"
     if widths.table:
@@ -305,18 +305,11 @@ def _places(widths: Widths, net: Net) -> Iterator[PlanLine]:
     yield from _cut(widths, net, count)
     yield PlanLine("")
     yield PlanLine(f"assign stage[s] to gpus[pp = {place}] for s in 0..{count}", ("stages", "chunks"))
-    yield from _host(widths)
     if widths.table:
         yield PlanLine(f"{widths.schedule}(stage)", ("schedule",))
         return
     last = ", V" if widths.schedule == "interleaved" else ""
     yield PlanLine(f"{widths.schedule}(stage, M{last})", ("schedule",))
-
-
-def _host(widths: Widths) -> Iterator[PlanLine]:
-    if widths.host and widths.state is not None and _names(widths, "dp", "ep", "cp"):
-        kept = Keeps.WEIGHTS if widths.state is Keeps.WEIGHTS else Keeps.OPTIMIZER
-        yield PlanLine(f"assign model.{kept} to host", ("host",))
 
 
 def _cut(widths: Widths, net: Net, count: str) -> Iterator[PlanLine]:
@@ -325,7 +318,8 @@ def _cut(widths: Widths, net: Net, count: str) -> Iterator[PlanLine]:
     if net.layers is None:
         yield PlanLine(f"let stage = balance(model, {count})", says)
         return
-    yield PlanLine(f'let layers = each("{net.layers}")')
+    behind = f' + [model["{net.behind}"]]' if net.behind is not None and widths.before is not None else ""
+    yield PlanLine(f'let layers = each("{net.layers}"){behind}')
     if widths.before is None:
         parts = f"({count})" if " " in count else count
         first = f"[layers[len(layers) * s // {parts}] for s in 1..{count}]"

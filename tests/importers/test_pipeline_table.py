@@ -46,6 +46,7 @@ def compiled(found: Imported, folder: Path, size: PipelineTable) -> PipelineTabl
     return table_of(compile_plan(folder / "plan.ssp", chain(size.stages, size.micro), {}).program)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("schedule", "devices", "micro"),
     [

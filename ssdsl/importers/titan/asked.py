@@ -7,7 +7,7 @@ from typing import Any
 
 from ssdsl.importers.errors import WorldTooSmall
 from ssdsl.importers.titan.keys import OF_PIPELINE, OFF, SCHEDULES, SINGLE, V_SHAPED
-from ssdsl.importers.titan.models import Named, flavors, named
+from ssdsl.importers.titan.models import NamedModel, flavors, named
 from ssdsl.importers.titan.setting import UnreadValue
 from ssdsl.importers.widths import Keeps, Meeting, Net, Widths, problem
 from ssdsl.record import Record, field, replace
@@ -25,7 +25,7 @@ class TitanWidths(Record):
 
     widths: Widths
     net: Net
-    named: Named | None
+    named: NamedModel | None
     refused: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
@@ -72,13 +72,18 @@ class ConfigReader:
         model = self.model()
         widths = self.pipeline(self.degrees(model), model)
         widths = self.data(widths, model)
-        widths = replace(widths, state=self.state(widths), host=self.values.get("training.enable_cpu_offload") is True)
+        widths = replace(widths, state=self.state(widths))
+        if widths.state is not None and self.values.get("training.enable_cpu_offload") is True:
+            kept = Keeps.WEIGHTS if widths.state is Keeps.WEIGHTS else Keeps.OPTIMIZER
+            widths = replace(widths, to_host=(f"model.{kept}",))
         widths = self.recompute(widths, model)
         batch, widths = self.batch(widths)
         net = Net() if model is None else model.net(self.sequence(), batch)
+        if model is not None and model.layers in (widths.before or ()):
+            net = replace(net, behind="norm")  # a stage of norm and scores alone
         return TitanWidths(widths, net, model, self.refused, tuple(self.notes), tuple(self.files))
 
-    def model(self) -> Named | None:
+    def model(self) -> NamedModel | None:
         """The model, if it is known here."""
         name, flavor = self.word("model.name", ""), self.word("model.flavor", "debugmodel")
         if not name:
@@ -99,7 +104,7 @@ class ConfigReader:
 
     # -- degrees -------------------------------------------------------------------------------------------------------
 
-    def degrees(self, model: Named | None) -> Widths:
+    def degrees(self, model: NamedModel | None) -> Widths:
         """The degrees but that of data parallelism, which may be what they leave."""
         context = self.number("parallelism.context_parallel_degree", 1)
         rotates = self.word("parallelism.context_parallel_rotate_method", "alltoall" if self.old else "allgather")
@@ -126,7 +131,7 @@ class ConfigReader:
             expert_tensor=own if experts > 1 else 0,
         )
 
-    def data(self, widths: Widths, model: Named | None) -> Widths:
+    def data(self, widths: Widths, model: NamedModel | None) -> Widths:
         """The widths with those of data parallelism."""
         copies = self.number("parallelism.data_parallel_replicate_degree", 1)
         shards = self.number("parallelism.data_parallel_shard_degree", -1)
@@ -175,7 +180,7 @@ class ConfigReader:
 
     # -- stages --------------------------------------------------------------------------------------------------------
 
-    def pipeline(self, widths: Widths, model: Named | None) -> Widths:
+    def pipeline(self, widths: Widths, model: NamedModel | None) -> Widths:
         """The widths with stages and their schedule."""
         stages = self.number("parallelism.pipeline_parallel_degree", 1)
         if stages == 1:
@@ -239,7 +244,7 @@ class ConfigReader:
             return rows
         return rows // size
 
-    def cut(self, stages: int, single: bool, model: Named | None) -> tuple[tuple[int, ...] | None, int]:
+    def cut(self, stages: int, single: bool, model: NamedModel | None) -> tuple[tuple[int, ...] | None, int]:
         """The layers with which stages begin, None for equal ones, and the number of all stages."""
         layers = model.layers if model is not None else None
         points = self._points()
@@ -279,7 +284,7 @@ class ConfigReader:
 
     # -- the rest ------------------------------------------------------------------------------------------------------
 
-    def recompute(self, widths: Widths, model: Named | None) -> Widths:
+    def recompute(self, widths: Widths, model: NamedModel | None) -> Widths:
         """The widths with what is computed again."""
         mode = self.values.get("activation_checkpoint.mode", "none" if not self._asks_for("activation_c") else "?")
         option = self.word("activation_checkpoint.selective_ac_option", "2")

@@ -69,7 +69,9 @@ def config_settings(path: Path, function: str) -> tuple[tuple[TitanSetting, ...]
 
 def _is_config(node: ast.FunctionDef) -> bool:
     returns = ast.unparse(node.returns) if node.returns is not None else ""
-    return not node.args.args and ("Config" in returns or (not returns and not node.name.startswith("_")))
+    return len(node.args.args) == len(node.args.defaults) and (
+        "Config" in returns or (not returns and not node.name.startswith("_"))
+    )
 
 
 class _Module:

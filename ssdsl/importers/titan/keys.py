@@ -58,7 +58,7 @@ SAYS: Mapping[str, tuple[str, ...]] = {
     "parallelism.expert_tensor_parallel_degree": ("experts", "expert_tensor"),
     "activation_checkpoint.mode": ("recompute",),
     "activation_checkpoint.selective_ac_option": ("recompute",),
-    "training.enable_cpu_offload": ("host",),
+    "training.enable_cpu_offload": ("to_host",),
 }
 OF_PIPELINE = tuple(key for key in SAYS if "pipeline" in key or "pp_microbatches" in key or "module_fqns" in key)
 OF_SEQUENCE = tuple(key for key in SAYS if key.startswith("parallelism.context_parallel_"))

@@ -13,7 +13,7 @@ from ssdsl.model.zoo.architectures import LLAMA_SIZES
 from ssdsl.record import Record
 
 
-class Family(Record):
+class TitanFamily(Record):
     """A model of torchtitan: `model` is what `--model` begins with, `fields` its options, a column of `flavors` each.
 
     `products` are the names of a layer's linear modules in the order in which it calls them; `attention` is the
@@ -37,7 +37,7 @@ class Family(Record):
 
 LLAMA_FIELDS = "layers hidden heads keys ffn vocab theta"
 LLAMA_PRODUCTS = "q_proj k_proj v_proj o_proj gate_proj up_proj down_proj"
-LLAMA2 = Family(
+LLAMA2 = TitanFamily(
     "llama",
     LLAMA_FIELDS,
     {
@@ -51,7 +51,7 @@ LLAMA2 = Family(
     },
     LLAMA_PRODUCTS,
 )
-LLAMA3 = Family(
+LLAMA3 = TitanFamily(
     "llama",
     LLAMA_FIELDS,
     {
@@ -65,7 +65,7 @@ LLAMA3 = Family(
     LLAMA_PRODUCTS,
 )
 QWEN3_FIELDS = "num_hidden_layers hidden_size num_attention_heads num_key_value_heads head_dim intermediate_size"
-QWEN3 = Family(
+QWEN3 = TitanFamily(
     "hf:qwen3",
     f"{QWEN3_FIELDS} tie_word_embeddings vocab_size",
     {
@@ -79,7 +79,7 @@ QWEN3 = Family(
     },
     LLAMA_PRODUCTS,
 )
-QWEN3_MOE = Family(
+QWEN3_MOE = TitanFamily(
     "hf:qwen3_moe",
     "num_hidden_layers hidden_size num_attention_heads num_key_value_heads moe_intermediate_size num_experts "
     "num_experts_per_tok vocab_size",
@@ -92,7 +92,7 @@ QWEN3_MOE = Family(
     experts="layers.*.mlp.experts",
     different="its heads are hidden / heads wide, torchtitan's 128",
 )
-DEEPSEEK_V3 = Family(
+DEEPSEEK_V3 = TitanFamily(
     "hf:deepseek_v3",
     "num_hidden_layers first_k_dense_replace hidden_size num_attention_heads num_key_value_heads intermediate_size "
     "moe_intermediate_size n_routed_experts n_shared_experts num_experts_per_tok n_group topk_group q_lora_rank "
@@ -106,7 +106,7 @@ DEEPSEEK_V3 = Family(
     "q_proj q_a_proj q_b_proj kv_a_proj_with_mqa kv_b_proj o_proj gate_proj up_proj down_proj",
     experts="layers.*.mlp.experts",
 )
-GPT_OSS = Family(
+GPT_OSS = TitanFamily(
     "hf:gpt_oss",
     "num_hidden_layers hidden_size num_attention_heads num_key_value_heads head_dim intermediate_size "
     "num_local_experts num_experts_per_tok vocab_size",
@@ -119,7 +119,7 @@ GPT_OSS = Family(
     experts="layers.*.mlp.experts",
     attention=None,
 )
-LLAMA4 = Family(
+LLAMA4 = TitanFamily(
     "hf:llama4_text",
     "num_hidden_layers hidden_size num_attention_heads num_key_value_heads head_dim intermediate_size "
     "intermediate_size_mlp num_local_experts num_experts_per_tok interleave_moe_layer_step vocab_size",
@@ -131,7 +131,7 @@ LLAMA4 = Family(
     LLAMA_PRODUCTS,
     experts="layers.*.feed_forward.experts",
 )
-FAMILIES: Mapping[str, tuple[Family, ...]] = {
+FAMILIES: Mapping[str, tuple[TitanFamily, ...]] = {
     "llama": (LLAMA2,),
     "llama2": (LLAMA2,),
     "llama3": (LLAMA3,),
@@ -145,10 +145,10 @@ SAME = re.compile(r"^.*\.|_(?:ft|simple_fsdp|auto_?parallel|compiler_toolkit)$")
 VARIANT = re.compile(r"_(?:flex|varlen|irope|flex_attn|varlen_attn|dsa)$")  # a flavor with another kernel or mask
 
 
-class Named(Record):
+class NamedModel(Record):
     """A model that torchtitan names: the family and the flavor here, and what of it the model here lacks, or ""."""
 
-    family: Family
+    family: TitanFamily
     flavor: str
     different: str
 
@@ -187,14 +187,14 @@ class Named(Record):
         return f'model["{self.family.layers}"] - ({" | ".join(kept)})'
 
 
-def named(name: str, flavor: str) -> Named | None:
+def named(name: str, flavor: str) -> NamedModel | None:
     """The model of torchtitan's that has this name and flavor; None if it is not known here."""
     for family in FAMILIES.get(SAME.sub("", SAME.sub("", name)), ()):
         for known in family.flavors:
             plain = VARIANT.sub("", VARIANT.sub("", flavor))
             if known.lower() == plain.lower():
                 masks = "torchtitan's masks may be other than causal" if plain != flavor else ""
-                return Named(family, known, "; ".join(filter(None, (family.different, masks))))
+                return NamedModel(family, known, "; ".join(filter(None, (family.different, masks))))
     return None
 
 
