@@ -32,6 +32,7 @@ class FileMark(StrEnum):
     PROFILER = r'\A\{"schemaVersion": 1, "distributedInfo": '
     PAGE = "default-src 'none'; style-src 'unsafe-inline'"
     CLUSTER = "ssdsl clusters measure"
+    PIPELINE = r"\A\d+F\d+,"
 
 
 def check_file(file: str | None, mark: FileMark) -> None:
