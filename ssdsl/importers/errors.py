@@ -41,6 +41,8 @@ class TraceUnreadable(Diagnostic):
     title = "cannot take costs from `{file}`: {reason}"
     help = "{change}"
     file: str
+    reason: str
+    change: str
 
 
 class NoTraining(Diagnostic):
