@@ -32,6 +32,7 @@ CALLS = {
     "search": f"search data_parallel {OWN} --devices 1..4 --html search.html --out found.ssp",
     "repl": f"repl mine.ssp {OWN}",
     "compile": f"compile mine.ssp {OWN} --meta --out program",
+    "export": f"export pipeline {OWN} --csv --out order.csv",
     "capture": f"capture {OWN.partition(' ')[2]} --out net.graph",
     "discover": f"discover {OWN}",
     "cache": "cache",

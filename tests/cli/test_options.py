@@ -125,6 +125,7 @@ CALLS = {
     **{f"show {view}": f"show p.ssp {view} {HALF}" for view in ViewName},
     "show tasks": f"show p.ssp tasks {HALF} --set M=32",  # an order of which the middle is left out
     "compile": f"compile p.ssp {OWN} --out program",
+    "export": f"export pipeline {OWN} --csv",
     "repl": f"repl p.ssp {OWN}",
     "simulate": f"simulate p.ssp {HALF}",
     "profile": f"profile p.ssp {OWN} --out new.json",
@@ -221,6 +222,7 @@ VALUES = {
     "--yes": "--yes",
     "--optim": "--optim",
     "--shard-size": "--shard-size 0.001",
+    "--csv": "--csv",
 }
 OTHERWISE = {  # where that is what the call says already, or needs more beside it
     ("run", "--optimizer"): "--optimizer sgd",
@@ -232,12 +234,14 @@ OTHERWISE = {  # where that is what the call says already, or needs more beside 
     ("reshard", "--state-tensors"): "--state-tensors 1",
     ("sweep", "--set"): "--set T=8",
     ("search", "--out"): "--out found.ssp",
+    ("export", "--set"): "--set M=2",
 }
 AS_IT_IS = {  # and these change nothing: dimensions are the model's
     ("show dims", "--set"),
     ("show graph", "--set"),
     ("search", "--orders"),  # of a plan without a pipeline
     ("check", "--fix"),  # of a plan without mistakes
+    ("export", "--csv"),  # one form has to be said
 }
 AT = date(2026, 1, 1)
 MEASURED = Measurement("a processor", 2, 1 << 33, 1e11, 1e11, 1e10, 1e-6, 1e-5, 1e9, 1e-5, 1e9, 0.0, "2", AT)

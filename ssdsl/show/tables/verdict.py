@@ -103,9 +103,10 @@ def _numbers(comparison: "Comparison") -> dict[str, Any]:
 
 
 def _row(found: "list[Comparison]") -> tuple[str | int | float, ...]:
-    """The row of one kind. Tensors of which only rounding remains are named only if there are no others, or if they
-    differ."""
-    worst = max([c for c in found if not _is_rounding(c)] or found, key=lambda c: c.share)
+    """The row of one kind."""
+    from ssdsl.run.verify.compare import worst_of
+
+    worst = worst_of(found)
     differ, elements = sum(c.differs for c in found), sum(c.elements for c in found)
     kind = PLURALS[worst.kind] + (" in float64" if worst.in_float64 else "")
     relative = "rounding" if _is_rounding(worst) else worst.relative
