@@ -149,3 +149,13 @@ class TableDeadlock(Diagnostic):
 
     def others(self) -> tuple[tuple[Span, str], ...]:
         return tuple((span, f"rank {rank} waits for `{need}`") for span, rank, _, need in self.steps[1:])
+
+
+class NotJson(Diagnostic):
+    """A config of DeepSpeed is JSON: an object with keys in quotes, without comments, and without a comma behind the
+    last value."""
+
+    code = "E0730"
+    title = "this is no JSON: {reason}"
+    help = "correct this line"
+    reason: str
