@@ -256,3 +256,13 @@ class UnreadableConfig(Diagnostic):
     kind: str
     reason: str
     change: str
+
+
+class NotJson(Diagnostic):
+    """A config of DeepSpeed is JSON: an object with keys in quotes, without comments, and without a comma behind the
+    last value."""
+
+    code = "E0730"
+    title = "this is no JSON: {reason}"
+    help = "correct this line"
+    reason: str

@@ -17,6 +17,7 @@ IMPORTERS: dict[str, str] = {
     "trace": "kineto",
     "pipeline": "pipeline_table",
     "torchtitan": "torchtitan",
+    "deepspeed": "deepspeed",
     "megatron": "megatron",
 }
 LARGEST_BYTES = 1 << 31  # traces are large
