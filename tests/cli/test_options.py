@@ -225,6 +225,7 @@ VALUES = {
     "--optim": "--optim",
     "--shard-size": "--shard-size 0.001",
     "--csv": "--csv",
+    "--from": "--from deepspeed",
     "--for": "--for nowhere.py:net",
     "--force": "--force --out untidy.ssp",
     "--verify": "--verify",
