@@ -21,6 +21,97 @@ class NothingToImport(Diagnostic):
     kinds: str
 
 
+class TraceUnreadable(Diagnostic):
+    """A trace of PyTorch's profiler is JSON with a list of events, plain or compressed: `torch.profiler.profile`, then
+    `export_chrome_trace("trace.json.gz")`.
+
+    Calls are known by the shapes of their tensors, which the profiler records only with `record_shapes=True`. Record
+    some steps after the first ones, of training that is not compiled. With `repeat=1` the profiler keeps what it has
+    recorded; else it forgets that when its next cycle begins:
+
+        steps = schedule(wait=1, warmup=2, active=5, repeat=1)
+        with profile(record_shapes=True, schedule=steps) as prof:
+            for batch in batches:
+                ...
+                prof.step()
+        prof.export_chrome_trace("trace.json.gz")
+    """
+
+    code = "E0709"
+    title = "cannot take costs from `{file}`: {reason}"
+    help = "{change}"
+    file: str
+
+
+class NoTraining(Diagnostic):
+    """A script of Megatron has no command that trains, as far as it can be followed without running it.
+
+    A command that trains has flags of Megatron-LM, such as `--num-layers`, or overrides of Megatron-Bridge, such as
+    `model.tensor_model_parallel_size=4`. Files that the script reads are looked for beside it. Variables that it gets
+    from its environment are unknown, and a command that is made of them alone is, too.
+    """
+
+    code = "E0701"
+    title = "`{name}` has no command that trains"
+    note = "{reason}"
+    help = "give the command line itself, in quotes"
+    name: str
+    reason: str
+
+
+class NoNumber(Diagnostic):
+    """The value of a flag is none of those that it takes."""
+
+    code = "E0702"
+    title = "`--{flag}` takes {kind}, not `{value}`"
+    help = "write {kind} there"
+    flag: str
+    value: str
+    kind: str
+
+
+class NoValue(Diagnostic):
+    """A flag takes a value, and the next word is another flag, or there is none.
+
+    In a script its value may be a variable that is empty: what comes from the environment is not, but `X=` is.
+    """
+
+    code = "E0703"
+    title = "`--{flag}` has no value"
+    help = "write its value behind it"
+    flag: str
+
+
+class WrongLayout(Diagnostic):
+    """The text of `--pipeline-model-parallel-layout` is no layout of the model's layers.
+
+    Stages are divided by `|`. `E` is the embedding, `t` a layer, `m` one that predicts a further token, `L` the loss;
+    commas say nothing. `t*3` is `ttt`, and `(tt|)*2` is `tt|tt|`. There are as many `t` as layers, and the number of
+    stages is a multiple of `--pipeline-model-parallel-size`.
+    """
+
+    code = "E0704"
+    title = "{fact}"
+    help = "{change}"
+    fact: str
+    change: str
+
+
+class WidthsDiffer(Diagnostic):
+    """Widths do not fit together, in a way that Megatron refuses as well.
+
+    Stages do not divide the layers, devices the experts, or micro-batches and replicas the batch.
+    """
+
+    code = "E0705"
+    title = "{fact}"
+    note = "{reason}"
+    help = "{change}"
+    fact: str
+    reason: str
+    change: str
+
+
 class NotToml(Diagnostic):
     """A configuration of torchtitan is TOML: sections in brackets, and keys with values."""
 
@@ -159,3 +250,17 @@ class NotJson(Diagnostic):
     title = "this is no JSON: {reason}"
     help = "correct this line"
     reason: str
+
+
+class UnreadableConfig(Diagnostic):
+    """A file that a command line names, or that was given, is no config of the kind that it should be: DeepSpeed's is
+    JSON, `--yaml-cfg` and the configs of Megatron's tests are YAML."""
+
+    code = "E0706"
+    title = "`{name}` is no {kind}"
+    note = "{reason}"
+    help = "{change}"
+    name: str
+    kind: str
+    reason: str
+    change: str

@@ -55,6 +55,8 @@ class Widths(Record):
         stage; "" for a function of `stdlib/pipeline.ssp`. Its stages and micro-batches are no params.
     micro: micro-batches; 0 where the source does not say.
     recompute: lists of operators, each in the language. to_host: what lies in the memory of the host, in the language.
+    replicas_first: devices of a pipeline are nearer to each other than replicas. is_open: the source does not say how
+        many replicas there are: the plan has a param for them, also for one.
     """
 
     data: int = 1
@@ -75,6 +77,8 @@ class Widths(Record):
     state: Keeps | None = None
     recompute: tuple[str, ...] = ()
     to_host: tuple[str, ...] = ()
+    replicas_first: bool = False
+    is_open: bool = False
 
     @property
     def are_zigzag(self) -> bool:
@@ -172,7 +176,9 @@ def _axes(widths: Widths) -> list[_Axis]:
         _Axis("cp", "C", widths.context, "parts of the sequence", ("context",)),
         _Axis("tp", "T", widths.tensor, "tensor-parallel width", ("tensor",)),
     )
-    return [axis for axis in axes if axis.size > 1]
+    pipeline, *others = axes
+    ordered = [*others[:2], pipeline, *others[2:]] if widths.replicas_first else axes
+    return [axis for axis in ordered if axis.size > 1 or (axis.name == "dp" and widths.is_open)]
 
 
 def _over_tensor(widths: Widths) -> bool:
