@@ -58,8 +58,8 @@ LACKING: Mapping[str, str] = {
 }
 SILENT: Mapping[str, str] = {
     "how state is sent, gathered and kept meanwhile: always beside computing": "zero_optimization "
-    "communication_data_type prescale_gradients gradient_predivide_factor seq_parallel_communication_data_type disable_allgather "
-    "fp32_allreduce",
+    "communication_data_type prescale_gradients gradient_predivide_factor seq_parallel_communication_data_type "
+    "disable_allgather fp32_allreduce",
     "`ssdsl run --precision bf16`, or fp16": "bf16 bfloat16 fp16 amp torch_autocast data_types",
     "`ssdsl run --clip`": "gradient_clipping",
     "`ssdsl run --lr`; `engine.optimizer(torch.optim.AdamW, ...)` takes the rest": "optimizer scheduler "
@@ -223,10 +223,9 @@ def _becomes(key: str, value: Any, lines: PlanLines, refused: Mapping[str, str])
     section, _, last = key.partition(".")
     for name, why in LACKING.items():
         if key == name or section == name:
-            is_off = (
-                value in OFF or (value == 1 and value is not True) or (last not in ("", "enabled") and section == name)
-            )
-            return ("silent", "off") if is_off else ("refused", why)
+            is_one = value == 1 and value is not True
+            is_detail = section == name and last not in ("", "enabled")
+            return ("silent", "off") if is_one or is_detail or value in OFF else ("refused", why)
     for why, names in SILENT.items():
         if section in names.split():
             return "silent", why
