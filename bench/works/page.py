@@ -26,11 +26,12 @@ class Found(Record):
 
     @property
     def is_wrong(self) -> bool:
-        """Whether it is neither verified nor refused."""
-        return self.outcome not in (Outcome.VERIFIED, Outcome.REFUSED)
+        """Whether it is neither proved, verified nor refused."""
+        return self.outcome not in (Outcome.PROVED, Outcome.VERIFIED, Outcome.REFUSED)
 
 
-Cells = dict[tuple[str, str], dict[str, Found]]  # by the names of two snippets, and that of the model
+Pair = tuple[str, str]
+Cells = dict[Pair, dict[str, Found]]  # by the names of two snippets, and that of the model
 
 
 def found_of(cell: Cell) -> Found:
@@ -58,9 +59,9 @@ def mark(of_pair: dict[str, Found]) -> str:
         return MARKS["wrong"]
     if not outcomes:
         return MARKS["no model"]
-    if outcomes == {Outcome.VERIFIED}:
+    if Outcome.REFUSED not in outcomes:
         return MARKS["all"]
-    return MARKS["some" if Outcome.VERIFIED in outcomes else "none"]
+    return MARKS["some" if len(outcomes) > 1 else "none"]
 
 
 def section_of(cells: Cells, models: dict[str, str]) -> str:
@@ -73,11 +74,14 @@ def _intro(cells: Cells, models: dict[str, str]) -> Iterator[str]:
     verified = sum(cell.outcome is Outcome.VERIFIED for cell in tried)
     refused = sum(cell.outcome is Outcome.REFUSED for cell in tried)
     wrong = sum(cell.is_wrong for cell in tried)
+    pairs = [of_pair.values() for of_pair in cells.values() if of_pair]
+    trained = sum(any(cell.outcome is Outcome.VERIFIED for cell in of_pair) for of_pair in pairs)
     text = (
-        "Each pair of statements is a plan, made of the lines of both, on 1 to 4 devices. It is proved, and trained "
-        "for two steps with its ranks as threads, beside a single device: every loss, gradient and weight is compared. "
-        "A pair is tried on each model on which both statements work alone. "
-        f"Of {len(tried)} plans {verified} are verified, {refused} refused, and {wrong} wrong."
+        "Each pair of statements is a plan, made of the lines of both, on 1 to 4 devices. It is proved on each model "
+        "on which both statements work alone. On one of these models it is also trained for two steps, with its ranks "
+        "as threads, and compared with a single device: every loss, gradient and weight. "
+        f"Of {len(tried)} plans {len(tried) - refused - wrong} are proved, {refused} refused, and {wrong} wrong; of "
+        f"{len(pairs)} pairs {trained} are trained ({verified} plans)."
     )
     yield from wrap(text, WIDTH)
     yield ""
@@ -90,8 +94,8 @@ def _intro(cells: Cells, models: dict[str, str]) -> Iterator[str]:
 def _table(cells: Cells) -> Iterator[str]:
     names = [s.name for s in SNIPPETS if (s.name, s.name) in cells]
     about = {s.name: s.about for s in SNIPPETS}
-    yield "`v` verified on all models that have both, `~` on some, `x` refused on all, `!` wrong, `.` none has both;"
-    yield "in the diagonal a statement alone:"
+    yield "`v`: proved on all models that have both, and trained on one. `~`: on some, and refused on others. `x`:"
+    yield "refused on all. `!`: wrong. `.`: no model has both. In the diagonal a statement alone."
     yield ""
     yield "```text"
     wide = max(map(len, names), default=0)

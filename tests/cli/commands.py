@@ -30,6 +30,8 @@ CALLS = {
     "reshard": f"reshard mine.ssp mine.ssp {OWN}",
     "sweep": f"sweep data_parallel {OWN} --set D=2,4 --html sweep.html",
     "search": f"search data_parallel {OWN} --devices 1..4 --html search.html --out found.ssp",
+    "matrix": f"matrix mine.ssp {OWN} --verify",
+    "new": f"new {OWN.partition(' ')[2]}",
     "repl": f"repl mine.ssp {OWN}",
     "compile": f"compile mine.ssp {OWN} --meta --out program",
     "export": f"export pipeline {OWN} --csv --out order.csv",

@@ -133,11 +133,13 @@ CALLS = {
     "reshard": f"reshard p.ssp zero {HALF} --set D=4",
     "sweep": f"sweep p.ssp {HALF} --set T=2,4",
     "search": f"search p.ssp {HALF} --devices 2..4",
+    "matrix": f"matrix p.ssp {OWN}",
+    "new": "new mymodel.py:net --out new.ssp",
     "capture": "capture mymodel.py:net --out net.graph",
     "discover": f"discover {OWN}",
     "cache": "cache",
     "models": "models",
-    "plans": "plans",
+    "plans": "plans --for mymodel.py:net --devices 2",
     "ops": "ops softmax",
     "explain": "explain",
     "fmt": "fmt untidy.ssp",
@@ -223,6 +225,9 @@ VALUES = {
     "--optim": "--optim",
     "--shard-size": "--shard-size 0.001",
     "--csv": "--csv",
+    "--for": "--for nowhere.py:net",
+    "--force": "--force --out untidy.ssp",
+    "--verify": "--verify",
 }
 OTHERWISE = {  # where that is what the call says already, or needs more beside it
     ("run", "--optimizer"): "--optimizer sgd",
@@ -242,6 +247,7 @@ AS_IT_IS = {  # and these change nothing: dimensions are the model's
     ("search", "--orders"),  # of a plan without a pipeline
     ("check", "--fix"),  # of a plan without mistakes
     ("export", "--csv"),  # one form has to be said
+    ("matrix", "--kernels"),  # where nothing is trained, the same is proved
 }
 AT = date(2026, 1, 1)
 MEASURED = Measurement("a processor", 2, 1 << 33, 1e11, 1e11, 1e10, 1e-6, 1e-5, 1e9, 1e-5, 1e9, 0.0, "2", AT)

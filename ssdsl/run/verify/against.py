@@ -181,7 +181,8 @@ def other_difference(found: Against, agrees: bool) -> ProgramsDiffer | None:
     first = wrong[0]
     factor = found.ratios.get((first.kind, first.name))
     ratio = "" if factor is None else f"it is {factor:.4g} times the plan's, in every element"
-    single = "the plan equals a single device, which began with the same weights" if agrees else ""
+    begun = ", which began with the same weights" if found.other.start else ""
+    single = f"the plan equals a single device{begun}" if agrees else ""
     where = f"largest error {first.error:.3g} at {list(first.index)}"
     summary = f"{len(wrong)} of {len(found.comparisons)} tensors differ"
     what, name = words(first.kind, first.name)

@@ -25,6 +25,7 @@ LEADING = re.compile(r"^(?:module\.)+")
 KEY = re.compile(r"(?P<kind>loss)/(?P<step>\d+)$|(?P<per_step>batch|grad)/(?P<at>\d+)/(?P<name>.+)$")
 STATE = re.compile(r"(?P<kind>start|weight|buffer)/(?P<name>.+)$")
 KINDS = ("start/", "batch/", "loss/", "grad/", "weight/", "buffer/")
+CONTAINERS = ("model/", "state_dict/", "module/")  # of a checkpoint's weights
 SHOWN = 5
 NAMES = "`ssdsl explain E0545` lists the names"
 
@@ -52,12 +53,9 @@ class OtherProgram(Record):
 
 def read_other(path: Path, model: Model) -> OtherProgram:
     """The tensors of a file for a model. Raises PlanError: it cannot be read, or a tensor has another shape."""
-    found = _entries(path)
+    found, said = _entries(path), list[str]()
     if not any(name.startswith(KINDS) for name in found):
-        said = ["it has no kinds of tensors: its tensors are taken as weights after the last step"]
-        found = {f"weight/{name}": tensor for name, tensor in found.items()}
-    else:
-        said = []
+        found, said = _as_weights(found)
     names = _Names(model, [m["name"] for key in found if (m := _parsed(key)) and m["kind"] != "batch" and m["name"]])
     other = OtherProgram(str(path), {}, {}, {}, {}, {}, (), None)
     unknown, misfits = list[str](), list[TensorsMisfit]()
@@ -85,6 +83,15 @@ def read_other(path: Path, model: Model) -> OtherProgram:
     return OtherProgram(
         str(path), other.start, other.batches, other.losses, other.grads, other.state, tuple(said), lost
     )
+
+
+def _as_weights(found: Tensors) -> tuple[Tensors, list[str]]:
+    """The tensors of a file without kinds, such as a state_dict or a checkpoint that has one: weights after the last
+    step; and a sentence that says so."""
+    within = next((name for name in CONTAINERS if any(key.startswith(name) for key in found)), "")
+    weights = {f"weight/{key.removeprefix(within)}": t for key, t in found.items() if key.startswith(within)}
+    what = f"those in `{within.rstrip('/')}`" if within else "its tensors"
+    return weights, [f"it has no kinds of tensors: {what} are taken as weights after the last step"]
 
 
 def _parsed(key: str) -> dict[str, str] | None:
@@ -214,6 +221,8 @@ def _entries(path: Path) -> Tensors:
     except PlanError:
         raise
     except Exception as error:  # a file may be wrong in any way
+        if "Weights only load failed" in str(error):
+            raise _wrong(path, "it holds other objects than tensors", f"save a dict of tensors; {NAMES}") from None
         reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
         change = "write a dict of tensors with torch.save, or a .safetensors file"
         raise _wrong(path, f"it cannot be read ({reason})", f"{change}; {NAMES}") from None

@@ -8,7 +8,7 @@ from typing import Any
 from ssdsl.lang.suggest import counted, joined
 from ssdsl.matrix.cell import Cell, Outcome, Worst
 from ssdsl.show.tables.sweep import reasons
-from ssdsl.show.view import Column, ColumnKind, Value, View, seconds
+from ssdsl.show.view import Column, ColumnKind, Value, View
 
 VERSION = 1  # of the keys of `matrix_json`
 MODEL = Column("model", fold=True)
@@ -56,7 +56,7 @@ def _values(cell: Cell) -> dict[str, Value]:
 def _notes(cells: tuple[Cell, ...]) -> Iterator[str]:
     counts = Counter(cell.outcome for cell in cells)
     found = joined([f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome]], "and")
-    yield f"{counted(len(cells), 'cell')} in {seconds(sum(cell.seconds for cell in cells))}: {found}"
+    yield f"{counted(len(cells), 'cell')}: {found}"
     several = len({cell.model for cell in cells}) > 1
     yield from reasons((c.reason, _words(c, several)) for c in cells if c.reason is not None)
     for code, headline in {d.code: d.headline() for cell in cells for d in cell.warnings}.items():

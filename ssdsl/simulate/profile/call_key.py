@@ -23,6 +23,7 @@ ALSO = {  # what eager PyTorch calls for an operator of a graph
     "aten::permute": ("aten::transpose",),
     "aten::split": ("aten::chunk", "aten::split_with_sizes", "aten::tensor_split", "aten::unbind"),
     "aten::split_with_sizes": ("aten::split", "aten::chunk"),
+    "aten::sum": ("aten::mean",),  # a mean becomes a sum over the whole dimension (`model/rewrite`)
     "aten::slice": ("aten::narrow",),
     "aten::_to_copy": ("aten::to",),
     "aten::to": ("aten::_to_copy",),

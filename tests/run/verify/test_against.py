@@ -174,6 +174,10 @@ def test_nested_dicts_and_a_state_dict(folder: Path) -> None:
     assert other.losses == {0: 1.5} and set(other.grads[0]) == set(dict(module.named_parameters()))
     other = read(folder, module.state_dict())
     assert set(other.state) == set(module.state_dict()) and "weights after the last step" in other.said[0]
+    other = read(
+        folder, {"model": module.state_dict(), "optim": {"state": {0: {"step": torch.tensor(2.0)}}}, "steps": 2}
+    )
+    assert set(other.state) == set(module.state_dict()) and other.unknown is None and "`model`" in other.said[0]
 
 
 def test_safetensors(folder: Path) -> None:
@@ -211,6 +215,7 @@ def test_later_steps_are_left_out_with_the_weights_behind_them(folder: Path) -> 
         (b"", "cannot be read"),
         ([torch.zeros(1)], "not tensors by name"),
         ({"name": "text"}, "no tensors by name"),
+        (nn.Linear(2, 2), "other objects than tensors"),
         ({"start/up.bias": torch.zeros(16)}, "nothing to compare"),
     ],
 )
