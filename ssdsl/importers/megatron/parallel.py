@@ -310,7 +310,8 @@ def _experts(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widt
     verdicts |= dict.fromkeys(inner_flags, said("expert_tensor", "experts"))
     if inner == sizes.tensor:
         own = silent("experts are cut as layers are: what it is without this flag")
-        verdicts |= dict.fromkeys(inner_flags, own if width == 1 else said("expert_tensor"))
+        is_cut = width > 1 and sizes.tensor > 1
+        verdicts |= dict.fromkeys(inner_flags, said("expert_tensor") if is_cut else own)
     if width == 1:
         if inner < sizes.tensor:
             own = refused("nothing yet: with all experts on each device, they are cut as layers are")

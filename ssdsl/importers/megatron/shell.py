@@ -307,6 +307,10 @@ class _Shell(Tests):
             self.arguments = self.arguments[1:] if self.arguments is not None else None
         elif name == "read":
             self.read(command, fields, separators)
+        elif name in (*RUNS_TEXT, "sbatch") and (body := next((o for o, _ in command.redirects if o.body), None)):
+            text = joined(self.quoted(body.body, body.body_line))
+            self.options += _options(text_of(text))
+            self.again(text)
         elif not self.starts(fields):
             self.writes(command)
             self.other(fields)
@@ -383,17 +387,16 @@ class _Shell(Tests):
             self.arguments = before
 
     def again(self, pieces: Pieces) -> None:
-        """Follow a text that was made: `eval`, `sh -c`. Lines are those in which its parts were written."""
+        """Follow a text that was made: `eval`, `sh -c`. Lines of words are those in which its parts were written."""
         if self.depth >= DEEPEST:
             return
         self.depth += 1
+        before = len(self.commands)
         try:
-            text, lines = text_of(pieces), _lines_of(pieces)
-            found = tokens(text)
-            placed = [replace(token, line=line) for token, line in zip(found, _places(found, text, lines), strict=True)]
-            self.inner(parse(placed))
+            self.inner(parse(tokens(text_of(pieces), line_of(pieces))))
         finally:
             self.depth -= 1
+            self.commands[before:] = _placed(self.commands[before:], pieces)
 
     def source(self, fields: list[Pieces]) -> None:
         if not fields:
@@ -465,17 +468,15 @@ def _words(statement: Statement) -> str:
     return "..."
 
 
-def _lines_of(pieces: Pieces) -> list[int]:
-    """The line of each character."""
-    return [line for text, line in pieces for _ in text]
-
-
-def _places(found: list[Token], text: str, lines: list[int]) -> list[int]:
-    """The line in which each token of a text was written."""
-    at, places = 0, []
-    for token in found:
-        start = text.find(token.text, at)
-        start = at if start < 0 else start
-        places.append(lines[min(start, len(lines) - 1)] if lines else token.line)
-        at = start + len(token.text)
-    return places
+def _placed(commands: list[tuple[Word, ...]], pieces: Pieces) -> list[tuple[Word, ...]]:
+    """Words with the lines on which a text has them, where they follow each other in it."""
+    text, at, found = text_of(pieces), 0, []
+    lines = [line for own, line in pieces for _ in own]
+    for command in commands:
+        words = []
+        for word in command:
+            start = text.find(word.text, at) if word.text else -1
+            words.append(word if start < 0 else replace(word, line=lines[start]))
+            at = at if start < 0 else start + len(word.text)
+        found.append(tuple(words))
+    return found
