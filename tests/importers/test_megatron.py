@@ -15,7 +15,7 @@ from ssdsl.importers.megatron.arguments import Arguments, settings_of
 from ssdsl.importers.megatron.flags import FLAGS, REFUSED, RULED, SILENT
 from ssdsl.importers.megatron.layout import problem_of, stages_of
 from ssdsl.importers.megatron.model import vocabulary
-from ssdsl.importers.megatron.shell import Word, run
+from ssdsl.importers.megatron.shell import ShellWord, run
 from ssdsl.lang.format import format_script
 from ssdsl.lang.parse import parse
 from ssdsl.text.diagnostic import PlanError
@@ -411,7 +411,7 @@ VOCABULARIES = {
 
 @pytest.mark.parametrize("flags", VOCABULARIES)
 def test_a_vocabulary_is_padded_as_there(flags: str) -> None:
-    settings, _ = settings_of([Word(word, 1) for word in flags.split()])
+    settings, _ = settings_of([ShellWord(word, 1) for word in flags.split()])
     assert vocabulary(Arguments(tuple(settings), Foreign("", "")), "", 2) == VOCABULARIES[flags]
 
 
