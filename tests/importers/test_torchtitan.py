@@ -286,6 +286,14 @@ def test_weights_on_the_host(tmp_path: Path) -> None:
     compiled(found, tmp_path)
 
 
+def test_experts_that_are_whole_stay_on_the_device(tmp_path: Path) -> None:
+    keys = {"data_parallel_shard_degree": 2, "expert_parallel_degree": 2}
+    text = small("deepseek_v3", "debugmodel", **keys).replace("steps = 10", "steps = 10\nenable_cpu_offload = true")
+    found = read(toml(text))
+    assert "assign others.weights to host" in lines(found) and not found.refused
+    compiled(found, tmp_path)
+
+
 @pytest.mark.parametrize(("stages", "layers_", "wanted"), [(4, 6, (1, 3, 5)), (2, 32, (16,)), (4, 61, (15, 31, 47))])
 def test_stages_by_weights(stages: int, layers_: int, wanted: tuple[int, ...]) -> None:
     assert by_weights(stages, layers_, 1, 1) == wanted

@@ -75,7 +75,11 @@ class ConfigReader:
         widths = replace(widths, state=self.state(widths))
         if widths.state is not None and self.values.get("training.enable_cpu_offload") is True:
             kept = Keeps.WEIGHTS if widths.state is Keeps.WEIGHTS else Keeps.OPTIMIZER
-            widths = replace(widths, to_host=(f"model.{kept}",))
+            inside = widths.tensor if 0 < widths.expert_tensor < widths.tensor else 1
+            whole = widths.experts > 1 and widths.shards * widths.context * inside == widths.experts
+            if whole:
+                self.notes.append("Each device has its experts whole, so they stay there.")
+            widths = replace(widths, to_host=(f"{'others' if whole else 'model'}.{kept}",))
         widths = self.recompute(widths, model)
         batch, widths = self.batch(widths)
         net = Net() if model is None else model.net(self.sequence(), batch)
