@@ -137,6 +137,7 @@ CALLS = {
     "new": "new mymodel.py:net --out new.ssp",
     "capture": "capture mymodel.py:net --out net.graph",
     "discover": f"discover {OWN}",
+    "import": "import 'pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4'",
     "cache": "cache",
     "models": "models",
     "plans": "plans --for mymodel.py:net --devices 2",
