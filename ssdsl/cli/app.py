@@ -17,9 +17,12 @@ from ssdsl.cli.commands.compile import compile_
 from ssdsl.cli.commands.diff import diff
 from ssdsl.cli.commands.discover import discover
 from ssdsl.cli.commands.explain import explain
+from ssdsl.cli.commands.export import export
 from ssdsl.cli.commands.fmt import fmt
 from ssdsl.cli.commands.import_ import import_
 from ssdsl.cli.commands.lsp import lsp
+from ssdsl.cli.commands.matrix import matrix
+from ssdsl.cli.commands.new import new
 from ssdsl.cli.commands.profile import profile
 from ssdsl.cli.commands.prove import prove
 from ssdsl.cli.commands.repl import repl
@@ -58,11 +61,13 @@ def _main(
 
 Commands = tuple[Callable[..., None], ...]
 WITH_MODEL: Commands = (run, verify, check, prove, show, compile_, repl, simulate)
-WITH_MODEL += (profile, diff, reshard, sweep, search, capture, discover)
-WITHOUT_MODEL: Commands = (import_, cache, models, plans, ops, explain, fmt, lsp)
+WITH_MODEL += (profile, export, diff, reshard, sweep, search, matrix, new, capture, discover, plans)
+WITHOUT_MODEL: Commands = (import_, cache, models, ops, explain, fmt, lsp)
 for command in WITH_MODEL:
     kind = (
-        PlanCommand if command not in (profile, diff, reshard, capture, discover) else CheckedCommand
+        PlanCommand
+        if command not in (profile, diff, reshard, matrix, new, capture, discover, plans)
+        else CheckedCommand
     )  # these take several plans, or none
     app.command(command.__name__.strip("_"), cls=kind)(takes_model(command))
 for command in WITHOUT_MODEL:
