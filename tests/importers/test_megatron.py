@@ -272,7 +272,7 @@ CONFIG=ds_$ZERO.json
 cat <<EOT > $CONFIG
 {{
   "train_batch_size": 8, "zero_optimization": {{"stage": $ZERO, "offload_optimizer": {{"device": "cpu"}}}},
-  "bf16": {{"enabled": true}}, "curriculum_learning": {{"enabled": true}}
+  "bf16": {{"enabled": true}}, "elasticity": {{"enabled": true}}
 }}
 EOT
 deepspeed --num_gpus 4 pretrain_gpt.py {TINY} --deepspeed --deepspeed_config $CONFIG --zero-stage $ZERO
@@ -281,7 +281,7 @@ deepspeed --num_gpus 4 pretrain_gpt.py {TINY} --deepspeed --deepspeed_config $CO
     assert found.kind == "a script of Megatron-DeepSpeed"
     assert "split model.grads by row into dp" in found.text and "assign model.optimizer to host" in found.text
     assert {"zero_optimization.stage: 2", "--zero-stage 2"} <= {item.written for item in found.said}
-    assert "curriculum_learning.enabled: true" in {item.written for item in found.refused}
+    assert "elasticity.enabled: true" in {item.written for item in found.refused}
 
 
 def test_sbatch_says_the_devices(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ssdsl.importers.deepspeed import LACKING, SILENT
 from ssdsl.importers.errors import UnreadableConfig
 from ssdsl.importers.foreign import Foreign
 from ssdsl.importers.megatron.arguments import FlagOutcome, FlagSetting, flag_of, refused, silent
@@ -13,6 +14,7 @@ from ssdsl.importers.megatron.flags import FLAGS
 from ssdsl.importers.megatron.shell.follow import ShellWord
 from ssdsl.text.diagnostic import PlanError
 
+OFF_VALUES: tuple[Any, ...] = (False, None, 0, "false", "none")
 OFF = ("false", "none", "null", "")
 
 # Keys of DeepSpeed's config that say something, by the flag that a rule reads; a key is what stands before its dots.
@@ -23,35 +25,8 @@ DEEPSPEED_RULED = {
     "zero_optimization.offload_optimizer.device": "json:zero_optimization.offload_optimizer.device",
     "zero_optimization.offload_param.device": "json:zero_optimization.offload_param.device",
 }
-DEEPSPEED_SILENT = {
-    "zero_optimization": "how messages are sent and gathered in buckets: always beside computation",
-    "fp16": "`ssdsl run --precision fp16`",
-    "bf16": "`ssdsl run --precision bf16`",
-    "bfloat16": "`ssdsl run --precision bf16`",
-    "data_types": "the type of gradients: `ssdsl simulate --fp32-grads` counts it",
-    "communication_data_type": "the type of gradients: `ssdsl simulate --fp32-grads` counts it",
-    "gradient_clipping": "`ssdsl run --clip`",
-    "gradient_accumulation_steps": "micro-batches: what replicas and micro-batches leave of the batch",
-    "gradient_predivide_factor": "the loss is the mean over the batch",
-    "prescale_gradients": "the loss is the mean over the batch",
-    "optimizer": "the optimizer and its schedule, in your own loop: `engine.optimizer`",
-    "scheduler": "the optimizer and its schedule, in your own loop: `engine.optimizer`",
-    "aio": "no disks: nothing is read of them",
-    "activation_checkpointing": "flags say what is computed again",
-    "steps_per_print": "logs and profiles of a run: `ssdsl run --profile`",
-    "wall_clock_breakdown": "logs and profiles of a run: `ssdsl run --profile`",
-    "flops_profiler": "logs and profiles of a run: `ssdsl run --profile`",
-    "tensorboard": "logs and profiles of a run: `ssdsl run --profile`",
-    "wandb": "logs and profiles of a run: `ssdsl run --profile`",
-    "csv_monitor": "logs and profiles of a run: `ssdsl run --profile`",
-    "comms_logger": "logs and profiles of a run: `ssdsl run --profile`",
-    "dump_state": "logs and profiles of a run: `ssdsl run --profile`",
-    "memory_breakdown": "logs and profiles of a run: `ssdsl run --profile`",
-    "checkpoint": "checkpoints: `ssdsl run --save`, `--save-every`, `--resume`",
-    "zero_allow_untested_optimizer": "any optimizer",
-    "zero_force_ds_cpu_optimizer": "any optimizer",
-}
-DEEPSPEED_REFUSED = "no part of a plan here"
+DEEPSPEED_MICRO = "micro-batches: what replicas and micro-batches leave of the batch"
+DEEPSPEED_OTHER = "no part of a plan here"
 
 # Fields of configs of megatron-core that have another name than their flag; with `!` the flag says the opposite.
 FIELDS = {
@@ -147,15 +122,25 @@ def deepspeed_config(text: str, name: str) -> tuple[list[FlagSetting], list[Fixe
     off = {key for key, own in found.items() if isinstance(own, dict) and own.get("enabled") in (False, "false")}
     for key, value in _leaves(found):
         setting = FlagSetting(DEEPSPEED_RULED.get(key, ""), (_shown(value),), f"{key}: {_shown(value)}", 0, name)
-        section = key.partition(".")[0]
         if setting.flag:
             ruled.append(setting)
-        elif section in DEEPSPEED_SILENT:
-            fixed.append((setting, silent(DEEPSPEED_SILENT[section])))
         else:
-            is_off = section in off or value in (False, "false")
-            fixed.append((setting, silent("not enabled") if is_off else refused(DEEPSPEED_REFUSED)))
+            is_off = key.partition(".")[0] in off or value in OFF_VALUES
+            fixed.append((setting, _of_deepspeed(key, is_off)))
     return ruled, fixed
+
+
+def _of_deepspeed(key: str, is_off: bool) -> FlagOutcome:
+    """What becomes of a key of DeepSpeed's config that no rule reads."""
+    if key == "gradient_accumulation_steps":
+        return silent(DEEPSPEED_MICRO)
+    parts = key.split(".")
+    names = [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
+    lacking = next((LACKING[name] for name in names if name in LACKING), "")
+    quiet = next((why for why, words in SILENT.items() if {*names} & {*words.split()}), "")
+    if lacking and not is_off:
+        return refused(lacking)
+    return silent(quiet or "not enabled") if quiet or is_off else refused(DEEPSPEED_OTHER)
 
 
 def _leaves(found: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
