@@ -221,6 +221,7 @@ def test_what_is_asked_for_is_proved(keys: dict[str, Any], tmp_path: Path) -> No
     compiled(found, tmp_path)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["llama3", "qwen3", "deepseek_v3", "llama4", "gpt_oss"])
 def test_each_model_is_captured_and_cut(name: str, tmp_path: Path) -> None:
     flavor = next(flavor for flavor in FAMILIES[name][-1].flavors)
