@@ -590,6 +590,11 @@ def test_mistakes(
         golden(ERRORS / f"{code}.err", "\n".join(shown))
 
 
+def test_a_command_without_a_configuration() -> None:
+    with pytest.raises(PlanError, match="E0700"):
+        read(command("NGPU=4 ./run_train.sh"))
+
+
 def test_the_names_of_flavors_are_unlike() -> None:
     for families in FAMILIES.values():
         known = [flavor.lower() for family in families for flavor in family.flavors]
