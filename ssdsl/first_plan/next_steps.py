@@ -31,7 +31,7 @@ LINES = (  # about, and lines that go together
     ),
     ("two micro-batches, one after the other: half of the activations at a time", (BATCH,)),
     ("repeated modules keep only their inputs, and are computed again in backward", ("recompute model",)),
-    ("products in bfloat16", ("precision model.linear to bf16",)),
+    ("operators compute in bfloat16, from weights in float32", ("precision model to bf16",)),
 )
 PLANS = (  # that come with ssdsl, with what they are for
     ("zero_bubble", "stages of layers, and micro-batches (a pipeline)"),

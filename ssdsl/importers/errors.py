@@ -246,6 +246,16 @@ class TableDeadlock(Diagnostic):
         return tuple((span, f"rank {rank} waits for `{need}`") for span, rank, _, need in self.steps[1:])
 
 
+class NotJson(Diagnostic):
+    """A config of DeepSpeed is JSON: an object with keys in quotes, without comments, and without a comma behind the
+    last value."""
+
+    code = "E0730"
+    title = "this is no JSON: {reason}"
+    help = "correct this line"
+    reason: str
+
+
 class UnreadableConfig(Diagnostic):
     """A file that a command line names, or that was given, is no config of the kind that it should be: DeepSpeed's is
     JSON, `--yaml-cfg` and the configs of Megatron's tests are YAML."""
@@ -258,13 +268,3 @@ class UnreadableConfig(Diagnostic):
     kind: str
     reason: str
     change: str
-
-
-class NotJson(Diagnostic):
-    """A config of DeepSpeed is JSON: an object with keys in quotes, without comments, and without a comma behind the
-    last value."""
-
-    code = "E0730"
-    title = "this is no JSON: {reason}"
-    help = "correct this line"
-    reason: str

@@ -37,6 +37,7 @@ CALLS = {
     "export": f"export pipeline {OWN} --csv --out order.csv",
     "capture": f"capture {OWN.partition(' ')[2]} --out net.graph",
     "discover": f"discover {OWN}",
+    "import": "import 'pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4' --out imported.ssp",
     "cache": "cache",
     "models": "models",
     "plans": "plans",

@@ -137,6 +137,7 @@ CALLS = {
     "new": "new mymodel.py:net --out new.ssp",
     "capture": "capture mymodel.py:net --out net.graph",
     "discover": f"discover {OWN}",
+    "import": "import ds.json",
     "cache": "cache",
     "models": "models",
     "plans": "plans --for mymodel.py:net --devices 2",
@@ -225,6 +226,7 @@ VALUES = {
     "--optim": "--optim",
     "--shard-size": "--shard-size 0.001",
     "--csv": "--csv",
+    "--from": "--from deepspeed",
     "--for": "--for nowhere.py:net",
     "--force": "--force --out untidy.ssp",
     "--verify": "--verify",
@@ -246,6 +248,7 @@ AS_IT_IS = {  # and these change nothing: dimensions are the model's
     ("show graph", "--set"),
     ("search", "--orders"),  # of a plan without a pipeline
     ("check", "--fix"),  # of a plan without mistakes
+    ("import", "--from"),  # which stands in the source, too
     ("export", "--csv"),  # one form has to be said
     ("matrix", "--kernels"),  # where nothing is trained, the same is proved
 }
@@ -281,6 +284,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "p.ssp").write_text(PLAN)
     (folder / "untidy.ssp").write_text("let  x=1\n")
     (folder / "data.py").write_text(DATA)
+    (folder / "ds.json").write_text('{"zero_optimization": {"stage": 2}}')
     return folder
 
 

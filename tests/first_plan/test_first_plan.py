@@ -80,7 +80,7 @@ def written(spec: str, graph: Graph, devices: int) -> FirstPlan:
 
 def next_lines(text: str) -> list[str]:
     """The comments that are statements."""
-    return re.findall(r"(?m)^# ((?:split|recompute|precision) [^:]*)$", text.partition("# What to try next")[2])
+    return re.findall(r"(?m)^# ((?:split|recompute|precision) [^:\n]*)$", text.partition("# What to try next")[2])
 
 
 SPECS = ("gpt:tiny,layers=2,hidden=32,seq=16,vocab=64", "mixtral:tiny", "swin:tiny,image=32", "resnet:tiny")

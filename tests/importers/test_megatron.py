@@ -15,7 +15,7 @@ from ssdsl.importers.megatron.arguments import Arguments, settings_of
 from ssdsl.importers.megatron.flags import FLAGS, REFUSED, RULED, SILENT
 from ssdsl.importers.megatron.layout import problem_of, stages_of
 from ssdsl.importers.megatron.model import vocabulary
-from ssdsl.importers.megatron.shell import Word, run
+from ssdsl.importers.megatron.shell import ShellWord, run
 from ssdsl.lang.format import format_script
 from ssdsl.lang.parse import parse
 from ssdsl.text.diagnostic import PlanError
@@ -195,6 +195,7 @@ SCRIPTS = {
     "if [ 3 -gt 2 ]; then A=1; else A=2; fi\nrun $A": "run 1",
     "A=b\nif [[ $A == a ]]; then X=1\nelif [[ $A == b* ]]; then X=2\nfi\nrun $X": "run 2",
     "case big in small) X=1;; b*|c) X=2;; *) X=3;; esac\nrun $X": "run 2",
+    "A=2\nsbatch <<EOF\n#!/bin/bash\nsrun run --n $A | tee x\nEOF": "srun run --n 2",
     "f() { run --n $1; }\nf 7": "run --n 7",
     'CMD="run --a 1"\nCMD="$CMD --b"\necho $CMD\neval $CMD': "run --a 1 --b",
     'srun sh -c "run --a 1"': "srun run --a 1",
@@ -234,6 +235,14 @@ def test_lines_are_those_of_the_flags(tmp_path: Path) -> None:
     lines = {item.written: item.line for item in script(tmp_path, text).items}
     assert lines["--num-layers 4"] == 3
     assert lines["--tensor-model-parallel-size 2"] == 4
+
+
+def test_lines_of_a_command_in_a_text(tmp_path: Path) -> None:
+    text = (
+        f"#!/bin/bash\nFLAGS='{TINY} \\\n  --bf16'\nsbatch <<EOF\nsrun bash -c \"python pretrain_gpt.py $FLAGS\"\nEOF\n"
+    )
+    lines = {item.written: item.line for item in script(tmp_path, text).items}
+    assert (lines["--num-layers 4"], lines["--bf16"]) == (2, 3)
 
 
 def test_what_the_environment_decides_is_said(tmp_path: Path) -> None:
@@ -402,7 +411,7 @@ VOCABULARIES = {
 
 @pytest.mark.parametrize("flags", VOCABULARIES)
 def test_a_vocabulary_is_padded_as_there(flags: str) -> None:
-    settings, _ = settings_of([Word(word, 1) for word in flags.split()])
+    settings, _ = settings_of([ShellWord(word, 1) for word in flags.split()])
     assert vocabulary(Arguments(tuple(settings), Foreign("", "")), "", 2) == VOCABULARIES[flags]
 
 

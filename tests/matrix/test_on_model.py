@@ -63,7 +63,7 @@ def test_the_table_has_each_plan_and_the_reason_of_a_refusal() -> None:
     found = [*plans_on_model(trials_of("gpt:tiny,layers=2,hidden=32,seq=16,vocab=64"), range(2, 3))]
     rows = {str(row[0]): row for row in on_model_view("gpt", None, range(2, 3), found).rows}
     assert rows["tensor_parallel"][-1] == "proved" and rows["experts"][-1] == "refused E0240"
-    assert rows["megatron"][1:3] == ("D=1 T=1 S=2 M=4 R=0", 2)
+    assert rows["megatron"][1:3] == ("D=1 T=2 S=1 M=4 R=0", 2)
     papers = {plan.plan for plan in found if plan.of_paper}
     assert "gpt_megatron" in papers and "swin_spmd" in papers and "swin_spmd" not in rows
     notes = on_model_view("gpt", None, range(2, 3), found).notes

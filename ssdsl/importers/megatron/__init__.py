@@ -12,8 +12,8 @@ from ssdsl.importers.foreign import Foreign
 from ssdsl.importers.imported import Imported, Item
 from ssdsl.importers.megatron.arguments import (
     Arguments,
-    Setting,
-    Verdict,
+    FlagSetting,
+    Outcome,
     check_values,
     flag_of,
     is_flag,
@@ -22,11 +22,11 @@ from ssdsl.importers.megatron.arguments import (
     silent,
 )
 from ssdsl.importers.megatron.configs import RECIPE, Fixed, bridge_settings, deepspeed_config, is_yaml, yaml_settings
-from ssdsl.importers.megatron.flags import FLAGS, Place
-from ssdsl.importers.megatron.launch import OVERRIDE, Launch, launch_of, others, score
+from ssdsl.importers.megatron.flags import FLAGS, ItemList
+from ssdsl.importers.megatron.launch import OVERRIDE, TrainingLaunch, launch_of, others, score
 from ssdsl.importers.megatron.model import model_of
-from ssdsl.importers.megatron.parallel import MESH, Asked, parallel_of, sizes_of
-from ssdsl.importers.megatron.shell import Script, Word, run
+from ssdsl.importers.megatron.parallel import MESH, ParallelRequest, parallel_of, sizes_of
+from ssdsl.importers.megatron.shell import FollowedScript, ShellWord, run
 from ssdsl.importers.widths import PlanLines, plan_of
 from ssdsl.lang.suggest import suggest
 from ssdsl.record import Record, replace
@@ -39,12 +39,12 @@ UNQUOTED = re.compile(r"(--pipeline-model-parallel-layout|--moe-layer-freq|--hyb
 ENOUGH = 2  # flags that only Megatron has
 
 
-class Given(Record):
+class ReadSource(Record):
     """What a source says: the settings that rules read, those whose place is known already, the script that trains, and
     the number of devices, 0 where it is not known."""
 
     kind: str
-    settings: tuple[Setting, ...]
+    settings: tuple[FlagSetting, ...]
     fixed: tuple[Fixed, ...]
     script: str
     world: int
@@ -75,24 +75,26 @@ def read(source: Foreign) -> Imported:
     check_values(args)
     sizes = sizes_of(args, given.world)
     model = model_of(args, given.script, sizes.tensor, sizes.stages, sizes.batch)
-    parallel = parallel_of(Asked(args, sizes, given.world, model.layers, model.experts, model.kind))
+    parallel = parallel_of(ParallelRequest(args, sizes, given.world, model.layers, model.experts, model.kind))
     behind = model.kind.behind if model.kind is not None and parallel.ends_behind else None
     lines = plan_of(parallel.widths, replace(model.net, behind=behind), (*model.comments, *parallel.comments))
     verdicts = {**model.verdicts, **parallel.verdicts}
     items = [*_items(args, given, verdicts, lines)]
-    said, quiet, not_done = (tuple(item for place, item in items if place is own) for own in Place)
+    said, quiet, not_done = (tuple(item for place, item in items if place is own) for own in ItemList)
     return Imported(given.kind, lines.text, said, quiet, not_done, model.net.model)
 
 
 # -- what is given -----------------------------------------------------------------------------------------------------
 
 
-def _given(source: Foreign) -> Given:
+def _given(source: Foreign) -> ReadSource:
     if is_yaml(source):
         settings, fixed = yaml_settings(source)
         args = Arguments(tuple(settings), source)
         inner, more = _deepspeed(args, None, source)
-        return Given("a config of Megatron-LM", (*inner, *settings), (*fixed, *more), "", args.number("world-size"))
+        return ReadSource(
+            "a config of Megatron-LM", (*inner, *settings), (*fixed, *more), "", args.number("world-size")
+        )
     script = run(source.text if source.path is not None else _quoted(source.text), source.path)
     words = max(script.commands, key=score, default=())
     if score(words) < 1:
@@ -115,7 +117,7 @@ def _given(source: Foreign) -> Given:
     if is_bridge and any(verdict.reason == RECIPE for _, verdict in fixed) and not all(map(args.has, WIDTHS)):
         world = 0  # the recipe may have widths that divide it
     kind = _kind(launch, args, is_bridge, source)
-    return Given(kind, (*counted, *inner, *settings), (*fixed, *more), launch.script, world)
+    return ReadSource(kind, (*counted, *inner, *settings), (*fixed, *more), launch.script, world)
 
 
 def _quoted(text: str) -> str:
@@ -123,14 +125,14 @@ def _quoted(text: str) -> str:
     return UNQUOTED.sub(lambda found: f"{found[1]}{found[2]}'{found[3]}'", text)
 
 
-def _kind(launch: Launch, args: Arguments, is_bridge: bool, source: Foreign) -> str:
+def _kind(launch: TrainingLaunch, args: Arguments, is_bridge: bool, source: Foreign) -> str:
     name = "Megatron-Bridge" if is_bridge else "Megatron-DeepSpeed" if args.has("deepspeed") else "Megatron-LM"
     return f"a {'script' if source.path is not None else 'command line'} of {name}"
 
 
-def _of_variables(script: Script) -> tuple[Word, ...]:
+def _of_variables(script: FollowedScript) -> tuple[ShellWord, ...]:
     """The flags in variables of a script that starts nothing: those of each that no other one has."""
-    found: list[tuple[Word, ...]] = []
+    found: list[tuple[ShellWord, ...]] = []
     for words in sorted(script.variables.values(), key=len, reverse=True):
         texts = [word.text for word in words]
         if score(words) and not any(_has(own, texts) for own in found):
@@ -138,46 +140,43 @@ def _of_variables(script: Script) -> tuple[Word, ...]:
     return tuple(word for words in sorted(found, key=lambda own: own[0].line) for word in words)
 
 
-def _has(words: tuple[Word, ...], texts: list[str]) -> bool:
+def _has(words: tuple[ShellWord, ...], texts: list[str]) -> bool:
     own = [word.text for word in words]
     return any(own[n : n + len(texts)] == texts for n in range(len(own) - len(texts) + 1))
 
 
-def _reason(script: Script) -> str:
+def _reason(script: FollowedScript) -> str:
     if script.assumed:
         return f"line {script.assumed[0].line}, `{script.assumed[0].written}`: {script.assumed[0].because}"
     return "no command of it has a flag of Megatron"
 
 
-def _rest(word: Word) -> Fixed:
+def _rest(word: ShellWord) -> Fixed:
     """What becomes of a word that is part of no flag."""
-    setting = Setting("", (), word.text, word.line, word.file)
+    setting = FlagSetting("", (), word.text, word.line, word.file)
     if word.text.startswith("$"):
         return setting, refused("flags that the script does not have: what they are is not known")
     return setting, refused("the value of no flag: Megatron stops here")
 
 
-def _assumed(script: Script) -> Iterator[Fixed]:
+def _assumed(script: FollowedScript) -> Iterator[Fixed]:
     """Yields what the script leaves open."""
     for own in script.assumed:
-        yield Setting("", (), own.written, own.line, own.file), refused(own.because)
+        yield FlagSetting("", (), own.written, own.line, own.file), refused(own.because)
 
 
-def _deepspeed(args: Arguments, script: Script | None, source: Foreign) -> tuple[list[Setting], list[Fixed]]:
+def _deepspeed(
+    args: Arguments, script: FollowedScript | None, source: Foreign
+) -> tuple[list[FlagSetting], list[Fixed]]:
     """The settings of the config that `--deepspeed_config` names."""
     name = args.text("deepspeed_config")
     if not name:
         return [], []
     text = script.files.get(name) if script is not None else None
-    path = None if text is not None or source.path is None else source.path.parent / name
-    beside = None if path is None else path if path.is_file() else path.parent / path.name
-    if text is None and beside is not None and beside.is_file():
-        text = beside.read_text("utf-8", "replace")
-    if text is None and source.path is None:
-        return [], []
-    if text is None:
-        other = source.path.parent / name.rpartition("/")[2] if source.path is not None else None
-        text = other.read_text("utf-8", "replace") if other is not None and other.is_file() else None
+    if text is None and source.path is not None:
+        folder, last = source.path.parent, name.rpartition("/")[2]
+        path = next((own for own in (folder / name, folder / last) if own.is_file()), None)
+        text = path.read_text("utf-8", "replace") if path is not None else None
     return deepspeed_config(text, name.rpartition("/")[2]) if text is not None else ([], [])
 
 
@@ -185,8 +184,8 @@ def _deepspeed(args: Arguments, script: Script | None, source: Foreign) -> tuple
 
 
 def _items(
-    args: Arguments, given: Given, verdicts: Mapping[str, Verdict], lines: PlanLines
-) -> Iterator[tuple[Place, Item]]:
+    args: Arguments, given: ReadSource, verdicts: Mapping[str, Outcome], lines: PlanLines
+) -> Iterator[tuple[ItemList, Item]]:
     """Yields what became of each setting."""
     last = {setting.flag: setting for setting in args.settings}
     has_lines = "\n" in args.source.text.strip()
@@ -201,7 +200,7 @@ def _items(
         reason = verdict.reason.format(name=setting.flag) if "{name}" in verdict.reason else verdict.reason
         place, text = verdict.place, reason or _saying(lines, verdict.says)
         if not text:
-            place, text = Place.SILENT, "nothing here depends on it"
+            place, text = ItemList.SILENT, "nothing here depends on it"
         yield place, Item(setting.written, text, _line(setting, has_lines))
     for setting, verdict in given.fixed:
         yield verdict.place, Item(setting.written, verdict.reason, _line(setting, has_lines))
@@ -214,11 +213,11 @@ def _saying(lines: PlanLines, fields: tuple[str, ...]) -> str:
     return lines.saying(*fields)
 
 
-def _line(setting: Setting, has_lines: bool) -> int:
+def _line(setting: FlagSetting, has_lines: bool) -> int:
     return 0 if setting.file or not has_lines else setting.line
 
 
-def _verdict(setting: Setting, args: Arguments, given: Given, verdicts: Mapping[str, Verdict]) -> Verdict:
+def _verdict(setting: FlagSetting, args: Arguments, given: ReadSource, verdicts: Mapping[str, Outcome]) -> Outcome:
     flag = FLAGS.get(setting.flag)
     if flag is None and setting.flag in verdicts:
         return verdicts[setting.flag]
@@ -230,10 +229,10 @@ def _verdict(setting: Setting, args: Arguments, given: Given, verdicts: Mapping[
         return refused(f"`{' '.join(setting.values)}` is not in the source: as if this flag were left out")
     if setting.flag in verdicts:
         return verdicts[setting.flag]
-    return Verdict(flag.place, flag.reason)
+    return Outcome(flag.place, flag.reason)
 
 
-def _config(setting: Setting, given: Given) -> Verdict:
+def _config(setting: FlagSetting, given: ReadSource) -> Outcome:
     name = setting.values[0].rpartition("/")[2] if setting.values else ""
     has_read = any(own.file == name for own in given.settings) or any(own.file == name for own, _ in given.fixed)
     if has_read:
@@ -241,7 +240,7 @@ def _config(setting: Setting, given: Given) -> Verdict:
     return refused("its text is not in the source: no such file beside it")
 
 
-def _unknown(setting: Setting) -> Verdict:
+def _unknown(setting: FlagSetting) -> Outcome:
     """A flag that neither we nor Megatron's parsers know."""
     name = setting.written.partition(" ")[0].partition("=")[0]
     if not is_flag(name):

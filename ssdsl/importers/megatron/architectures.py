@@ -17,7 +17,7 @@ class Feature(Record):
     weight: int
 
 
-class Architecture(Record):
+class DescribedModel(Record):
     """A model, by its name in `--model`. `layers`, `experts` and `behind` are paths as `Net` has them; the others
     select operators that are computed again, of all layers: `core` is attention without its products."""
 
@@ -202,7 +202,7 @@ BALANCE = "output_router_logits={has_balance} router_aux_loss_coef={balance}"
 ATTENTION_DROPOUT = "attention_dropout={attention_dropout}"
 
 MODELS = (
-    Architecture(
+    DescribedModel(
         "gpt",
         {"act": "gelu relu2", "head": "tied untied", "dropout": "none attention all"},
         f"{WORDS} {SIZES} n_inner={{other_ffn}} activation_function={{other_act}} tie_word_embeddings={{if_untied}} "
@@ -212,7 +212,7 @@ MODELS = (
         norms="h.*.ln_*",
         ffn="h.*.mlp",
     ),
-    Architecture(
+    DescribedModel(
         "hf:opt",
         {"act": "gelu relu2 relu", "head": "tied untied", "bias": "all none", "dropout": "none attention all"},
         f"{CONFIG} word_embed_proj_dim={{hidden}} ffn_dim={{ffn}} activation_function={{act}} enable_bias={{has_bias}} "
@@ -221,7 +221,7 @@ MODELS = (
         ffn="layers.*.fc*",
         behind="final_layer_norm",
     ),
-    Architecture(
+    DescribedModel(
         "llama",
         {
             "position": "rope",
@@ -237,7 +237,7 @@ MODELS = (
         "mlp_bias={if_bias} hidden_act={other_act} attention_dropout={if_attention_dropout} "
         "rms_norm_eps={other_epsilon}",
     ),
-    Architecture(
+    DescribedModel(
         "hf:qwen2",
         {
             "position": "rope",
@@ -250,7 +250,7 @@ MODELS = (
         },
         f"{HF} hidden_act={{other_act}} {ATTENTION_DROPOUT}",
     ),
-    Architecture(
+    DescribedModel(
         "hf:qwen3",
         {
             "position": "rope",
@@ -265,7 +265,7 @@ MODELS = (
         },
         f"{HF} head_dim={{width}} hidden_act={{other_act}} {ATTENTION_DROPOUT}",
     ),
-    Architecture(
+    DescribedModel(
         "hf:starcoder2",
         {
             "position": "rope",
@@ -278,7 +278,7 @@ MODELS = (
         f"{HF} hidden_act={{act}} use_bias={{has_bias}} residual_dropout={{hidden_dropout}} "
         f"embedding_dropout={{hidden_dropout}} {ATTENTION_DROPOUT}",
     ),
-    Architecture(
+    DescribedModel(
         "hf:gpt_neox",
         {
             "position": "rope",
@@ -291,7 +291,7 @@ MODELS = (
         f"{ATTENTION_DROPOUT} {CONFIG_SIZES}",
         behind="final_layer_norm",
     ),
-    Architecture(
+    DescribedModel(
         "hf:nemotron",
         {
             "position": "rope",
@@ -307,7 +307,7 @@ MODELS = (
         f"{HF} head_dim={{width}} hidden_act={{act}} attention_bias={{has_bias}} mlp_bias={{has_bias}} "
         f"{ATTENTION_DROPOUT}",
     ),
-    Architecture(
+    DescribedModel(
         "hf:stablelm",
         {
             "position": "rope",
@@ -321,7 +321,7 @@ MODELS = (
         f"{HF} hidden_act={{other_act}} use_qkv_bias={{has_qkv_bias}} hidden_dropout={{hidden_dropout}} "
         f"{ATTENTION_DROPOUT}",
     ),
-    Architecture(
+    DescribedModel(
         "mixtral",
         {
             "position": "rope",
@@ -339,7 +339,7 @@ MODELS = (
         "attention_dropout={if_attention_dropout} rms_norm_eps={other_epsilon}",
         experts="experts",
     ),
-    Architecture(
+    DescribedModel(
         "moe_gpt",
         {"head": "tied", "experts": "some all", "shared": "no plain"},
         f"{WORDS} ffn={{expert_ffn}} experts={{experts}} every={{every}} top={{top}} shared={{if_shared}} "
@@ -349,7 +349,7 @@ MODELS = (
         norms="blocks.*.norm_*",
         ffn="blocks.*.ffn",
     ),
-    Architecture(
+    DescribedModel(
         "hf:qwen3_moe",
         {
             "position": "rope",
@@ -367,7 +367,7 @@ MODELS = (
         f"{ATTENTION_DROPOUT}",
         experts="experts",
     ),
-    Architecture(
+    DescribedModel(
         "hf:qwen2_moe",
         {
             "position": "rope",
@@ -385,7 +385,7 @@ MODELS = (
         f"shared_expert_intermediate_size={{shared_ffn}} qkv_bias={{has_qkv_bias}} {BALANCE} {ATTENTION_DROPOUT}",
         experts="experts",
     ),
-    Architecture(
+    DescribedModel(
         "hf:glm4_moe",
         {
             "position": "rope",
@@ -405,7 +405,7 @@ MODELS = (
         f"{ATTENTION_DROPOUT}",
         experts="experts",
     ),
-    Architecture(
+    DescribedModel(
         "hf:deepseek_v3",
         {
             "attention": "latent",
@@ -425,7 +425,7 @@ MODELS = (
         f"{ATTENTION_DROPOUT}",
         experts="experts",
     ),
-    Architecture(
+    DescribedModel(
         "hf:deepseek_v2",
         {
             "attention": "latent",
@@ -447,7 +447,7 @@ MODELS = (
         f"{ATTENTION_DROPOUT}",
         experts="experts",
     ),
-    Architecture(
+    DescribedModel(
         "hf:gpt_oss",
         {
             "attention": "sinks",
@@ -468,7 +468,7 @@ MODELS = (
     ),
 )
 
-BERT = Architecture(
+BERT = DescribedModel(
     "hf:megatron-bert",
     {"head": "tied", "dropout": "none attention all"},
     f"{CONFIG} {FFN} max_position_embeddings={{positions}} vocab_size={{vocab}} seq={{seq}} batch={{batch}} "
@@ -478,7 +478,7 @@ BERT = Architecture(
     ffn="layer.*.intermediate",
     behind=None,
 )
-PAIRS = Architecture(
+PAIRS = DescribedModel(
     "hf:mbart",
     {"head": "tied", "dropout": "none attention all"},
     "encoder_layers={layers} decoder_layers={decoder_layers} d_model={hidden} encoder_attention_heads={heads} "
@@ -489,7 +489,7 @@ PAIRS = Architecture(
     ffn="layers.*.fc*",
     behind=None,
 )
-IMAGES = Architecture(
+IMAGES = DescribedModel(
     "vit",
     {"head": "untied", "dropout": "none attention all"},
     f"{WORDS} image={{image}} patch={{patch}} labels={{classes}} batch={{batch}} dropout={{dropout}}",

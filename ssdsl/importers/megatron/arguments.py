@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 
 from ssdsl.importers.errors import NoNumber, NoValue
 from ssdsl.importers.foreign import Foreign
-from ssdsl.importers.megatron.flags import FLAGS, Place
-from ssdsl.importers.megatron.shell import Word
+from ssdsl.importers.megatron.flags import FLAGS, ItemList
+from ssdsl.importers.megatron.shell import ShellWord
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
@@ -15,7 +15,7 @@ LONGEST_NAME = 8  # words of `<path to data>`
 NEGATIVE = re.compile(r"-\.?\d")
 
 
-class Setting(Record):
+class FlagSetting(Record):
     """A flag as it is written, with its values; `flag` has no dashes and is that of `FLAGS`, unless nobody knows it.
     Of a file beside the source `file` is the name."""
 
@@ -31,39 +31,39 @@ class Setting(Record):
         return any("$" in value for value in self.values)
 
 
-class Verdict(Record):
+class Outcome(Record):
     """The list in which a flag stands, and why. For a flag that became lines of the plan, `says` has the fields of
     `Widths` that these say."""
 
-    place: Place
+    place: ItemList
     reason: str = ""
     says: tuple[str, ...] = ()
 
 
-def said(*fields: str) -> Verdict:
-    return Verdict(Place.SAID, "", fields)
+def said(*fields: str) -> Outcome:
+    return Outcome(ItemList.SAID, "", fields)
 
 
-def became(text: str) -> Verdict:
+def became(text: str) -> Outcome:
     """Of a flag that became something else than lines of widths."""
-    return Verdict(Place.SAID, text)
+    return Outcome(ItemList.SAID, text)
 
 
-def silent(reason: str) -> Verdict:
-    return Verdict(Place.SILENT, reason)
+def silent(reason: str) -> Outcome:
+    return Outcome(ItemList.SILENT, reason)
 
 
-def refused(reason: str) -> Verdict:
-    return Verdict(Place.REFUSED, reason)
+def refused(reason: str) -> Outcome:
+    return Outcome(ItemList.REFUSED, reason)
 
 
 class Arguments(Record):
     """Settings in the order in which they are written; of two of the same flag the last one counts."""
 
-    settings: tuple[Setting, ...]
+    settings: tuple[FlagSetting, ...]
     source: Foreign
 
-    def last(self, *flags: str) -> Setting | None:
+    def last(self, *flags: str) -> FlagSetting | None:
         """The setting that counts, of one of these flags."""
         return next((own for own in reversed(self.settings) if own.flag in flags), None)
 
@@ -93,13 +93,13 @@ class Arguments(Record):
             return default
         return self._number(own, r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
-    def _number(self, own: Setting, pattern: str) -> float:
+    def _number(self, own: FlagSetting, pattern: str) -> float:
         if not re.fullmatch(pattern, own.values[0]):
             kind = "a whole number" if "e" not in pattern else "a number"
             raise PlanError(NoNumber(self.span(own), own.flag, own.values[0], kind))
         return float(own.values[0])
 
-    def span(self, setting: Setting | None) -> Span | None:
+    def span(self, setting: FlagSetting | None) -> Span | None:
         """The place of a setting in the source."""
         if setting is None or setting.file:
             return None
@@ -124,15 +124,15 @@ def flag_of(word: str) -> str:
     return other if other in FLAGS else name
 
 
-def settings_of(words: Iterable[Word]) -> tuple[list[Setting], list[Word]]:
+def settings_of(words: Iterable[ShellWord]) -> tuple[list[FlagSetting], list[ShellWord]]:
     """The settings of a command line, and the words that are part of none.
 
-    >>> found, rest = settings_of([Word(text, 1) for text in "--num-layers 4 x --bf16 --lr=1".split()])
+    >>> found, rest = settings_of([ShellWord(text, 1) for text in "--num-layers 4 x --bf16 --lr=1".split()])
     >>> [(own.flag, own.values) for own in found], [word.text for word in rest]
     ([('num-layers', ('4',)), ('bf16', ()), ('lr', ('1',))], ['x'])
     """
     given = [*_placeholders(words)]
-    settings, rest, at = list[Setting](), list[Word](), 0
+    settings, rest, at = list[FlagSetting](), list[ShellWord](), 0
     while at < len(given):
         word = given[at]
         at += 1
@@ -143,13 +143,13 @@ def settings_of(words: Iterable[Word]) -> tuple[list[Setting], list[Word]]:
         flag = flag_of(word.text)
         values = [value] if sign else [*_values(given, at, flag)]
         at += 0 if sign else len(values)
-        settings.append(Setting(flag, tuple(values), _written(name, sign, values), word.line, word.file))
+        settings.append(FlagSetting(flag, tuple(values), _written(name, sign, values), word.line, word.file))
     return settings, rest
 
 
-def _placeholders(words: Iterable[Word]) -> Iterator[Word]:
+def _placeholders(words: Iterable[ShellWord]) -> Iterator[ShellWord]:
     """Yields words, `<path to data>` as one."""
-    held: list[Word] = []
+    held: list[ShellWord] = []
     for word in words:
         held.append(word)
         text = " ".join(own.text for own in held)
@@ -163,7 +163,7 @@ def is_flag(text: str) -> bool:
     return text.startswith("-") and len(text) > 1 and not NEGATIVE.match(text) and text != "--"
 
 
-def _values(given: list[Word], at: int, flag: str) -> Iterator[str]:
+def _values(given: list[ShellWord], at: int, flag: str) -> Iterator[str]:
     """Yields the values of a flag: as many as it takes, and for an unknown one those up to the next."""
     kind = FLAGS[flag].values if flag in FLAGS else "=*"
     most = {"": 0, "=": 1, "=?": 1, "=3": 3}.get(kind, len(given))
@@ -185,6 +185,6 @@ def check_values(arguments: Arguments) -> None:
         raise PlanError(*(NoValue(arguments.span(own), own.flag) for own in wrong))
 
 
-def _lacks(own: Setting) -> bool:
+def _lacks(own: FlagSetting) -> bool:
     flag = FLAGS[own.flag]
     return flag.is_ruled and flag.values in ("=", "=+", "=3") and (not own.values or own.values == ("",))

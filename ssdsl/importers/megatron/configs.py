@@ -8,9 +8,9 @@ from typing import Any
 
 from ssdsl.importers.errors import UnreadableConfig
 from ssdsl.importers.foreign import Foreign
-from ssdsl.importers.megatron.arguments import Setting, Verdict, flag_of, refused, silent
+from ssdsl.importers.megatron.arguments import FlagSetting, Outcome, flag_of, refused, silent
 from ssdsl.importers.megatron.flags import FLAGS
-from ssdsl.importers.megatron.shell import Word
+from ssdsl.importers.megatron.shell import ShellWord
 from ssdsl.text.diagnostic import PlanError
 
 OFF = ("false", "none", "null", "")
@@ -123,13 +123,13 @@ BRIDGE_SILENT = {
     "dataset": SECTIONS["dataset"],
     "peft": "all weights train",
 }
-Fixed = tuple[Setting, Verdict]
+Fixed = tuple[FlagSetting, Outcome]
 
 
 # -- DeepSpeed ---------------------------------------------------------------------------------------------------------
 
 
-def deepspeed_config(text: str, name: str) -> tuple[list[Setting], list[Fixed]]:
+def deepspeed_config(text: str, name: str) -> tuple[list[FlagSetting], list[Fixed]]:
     """The keys of DeepSpeed's config, with dots between those of its sections: those that rules read, and the others.
     Variables that nobody knows may stand in it."""
     bare = re.sub(r"(?<=[:,\[])\s*(\$\{?[\w@]+\}?)\s*(?=[,}\]\n])", r' "\1"', text)
@@ -146,7 +146,7 @@ def deepspeed_config(text: str, name: str) -> tuple[list[Setting], list[Fixed]]:
     ruled, fixed = [], list[Fixed]()
     off = {key for key, own in found.items() if isinstance(own, dict) and own.get("enabled") in (False, "false")}
     for key, value in _leaves(found):
-        setting = Setting(DEEPSPEED_RULED.get(key, ""), (_shown(value),), f"{key}: {_shown(value)}", 0, name)
+        setting = FlagSetting(DEEPSPEED_RULED.get(key, ""), (_shown(value),), f"{key}: {_shown(value)}", 0, name)
         section = key.partition(".")[0]
         if setting.flag:
             ruled.append(setting)
@@ -188,7 +188,7 @@ def is_yaml(source: Foreign) -> bool:
     return is_named and re.search(keys, source.text) is not None
 
 
-def yaml_settings(source: Foreign) -> tuple[list[Setting], list[Fixed]]:
+def yaml_settings(source: Foreign) -> tuple[list[FlagSetting], list[Fixed]]:
     """The settings of a YAML file. Raises PlanError."""
     name = source.path.name if source.path is not None else "the file"
     try:
@@ -204,7 +204,7 @@ def yaml_settings(source: Foreign) -> tuple[list[Setting], list[Fixed]]:
     if not isinstance(found, dict):
         raise _unreadable(name, "config of Megatron", "it is no mapping", "give a file with MODEL_ARGS")
     own = next((key for key in ("MODEL_ARGS", "BASE_MODEL_ARGS") if isinstance(found.get(key), dict)), None)
-    settings, fixed = list[Setting](), list[Fixed]()
+    settings, fixed = list[FlagSetting](), list[Fixed]()
     for key, value in _leaves({own: found[own]} if own else found):
         line = _line(source.text, key.rpartition(".")[2])
         if own or key.startswith("--"):
@@ -216,7 +216,7 @@ def yaml_settings(source: Foreign) -> tuple[list[Setting], list[Fixed]]:
         else:
             fixed.append((setting, verdict))
     for key, value in _leaves({key: value for key, value in found.items() if own and key != own}):
-        setting = Setting("", (), f"{key}: {_shown(value)}", _line(source.text, key.rpartition(".")[2]))
+        setting = FlagSetting("", (), f"{key}: {_shown(value)}", _line(source.text, key.rpartition(".")[2]))
         is_other = key.startswith("MODEL_ARGS_")
         why = (
             refused("another run of the test: give its flags for a plan of its own")
@@ -227,18 +227,18 @@ def yaml_settings(source: Foreign) -> tuple[list[Setting], list[Fixed]]:
     return settings, fixed
 
 
-def _yaml_flag(key: str, value: Any, line: int) -> tuple[Setting, Verdict | None]:
+def _yaml_flag(key: str, value: Any, line: int) -> tuple[FlagSetting, Outcome | None]:
     """A flag with its value; a switch that is `false` is left out, as Megatron's tests do."""
     flag = flag_of(key)
     kind = FLAGS[flag].values if flag in FLAGS else "="
     written = f"{key}: {_shown(value)}"
     if isinstance(value, bool) or value is None:
-        setting = Setting(flag, () if kind == "" or value is True else (_shown(value),), written, line)
+        setting = FlagSetting(flag, () if kind == "" or value is True else (_shown(value),), written, line)
         return setting, None if value is True else silent("false: what it is without this flag")
     values = [_shown(item) for item in value] if isinstance(value, list) else [_shown(value)]
     if kind in ("=+", "=*", "=3") and not isinstance(value, list):
         values = values[0].split()
-    return Setting(flag, tuple(values), written, line), None
+    return FlagSetting(flag, tuple(values), written, line), None
 
 
 def _line(text: str, key: str) -> int:
@@ -250,7 +250,7 @@ def _line(text: str, key: str) -> int:
 # -- Megatron-Bridge ---------------------------------------------------------------------------------------------------
 
 
-def field(path: str, value: str, written: str, line: int, file: str = "") -> tuple[Setting, Verdict | None]:
+def field(path: str, value: str, written: str, line: int, file: str = "") -> tuple[FlagSetting, Outcome | None]:
     """A field of a config of megatron-core as the flag that sets it, or what becomes of it, if none does."""
     section, name = path.partition(".")[0].lstrip("+~"), path.rpartition(".")[2]
     flag = FIELDS.get(name, name.replace("_", "-"))
@@ -259,27 +259,27 @@ def field(path: str, value: str, written: str, line: int, file: str = "") -> tup
         is_known = any(word in value.lower() for word in ("silu", "gelu", "swish"))
         flag = "squared-relu" if "relu" in value.lower() and not is_known else "openai-gelu" if "gelu" in value else ""
         if not flag:
-            return Setting("", (value,), written, line, file), silent("SiLU, of a gated feed-forward")
-        return Setting(flag, (), written, line, file), None
+            return FlagSetting("", (value,), written, line, file), silent("SiLU, of a gated feed-forward")
+        return FlagSetting(flag, (), written, line, file), None
     own = FLAGS.get(flag)
     is_model = section in ("model", "ddp", "train", "comm_overlap", "language_model", "model_parallel", "")
     if own is None or ("." in path and own.is_ruled and not is_model and section in SECTIONS):
-        setting = Setting("", (value,), written, line, file)
+        setting = FlagSetting("", (value,), written, line, file)
         why = SECTIONS.get(section, "no flag of Megatron is known for it")
         return setting, refused(why) if section == "model" or section not in SECTIONS else silent(why)
     is_off = value.lower() in OFF
     if own.values == "":
-        setting = Setting(flag, (), written, line, file)
+        setting = FlagSetting(flag, (), written, line, file)
         return setting, silent("what it is without this") if is_off != is_opposite else None
-    setting = Setting(flag, tuple(value.strip("[]").replace("'", "").split(",")), written, line, file)
+    setting = FlagSetting(flag, tuple(value.strip("[]").replace("'", "").split(",")), written, line, file)
     if own.values == "=" and len(setting.values) > 1:
-        setting = Setting(flag, (value,), written, line, file)
+        setting = FlagSetting(flag, (value,), written, line, file)
     return setting, silent("none: what it is without this") if is_off else None
 
 
-def bridge_settings(words: tuple[Word, ...]) -> tuple[list[Setting], list[Fixed]]:
+def bridge_settings(words: tuple[ShellWord, ...]) -> tuple[list[FlagSetting], list[Fixed]]:
     """The settings of a command line of Megatron-Bridge: flags of its scripts, and overrides `section.field=value`."""
-    settings, fixed = list[Setting](), list[Fixed]()
+    settings, fixed = list[FlagSetting](), list[Fixed]()
     at = 0
     while at < len(words):
         word = words[at]
@@ -287,7 +287,7 @@ def bridge_settings(words: tuple[Word, ...]) -> tuple[list[Setting], list[Fixed]
         name, sign, value = word.text.partition("=")
         if not word.text.startswith("-"):
             if not sign:
-                own = Setting("", (), word.text, word.line, word.file)
+                own = FlagSetting("", (), word.text, word.line, word.file)
                 fixed.append((own, silent("no flag and no override")))
                 continue
             setting, verdict = field(name, value, word.text, word.line, word.file)
@@ -300,7 +300,7 @@ def bridge_settings(words: tuple[Word, ...]) -> tuple[list[Setting], list[Fixed]
             if has_value and not (flag in FLAGS and FLAGS[flag].values == ""):
                 value, at = words[at].text, at + 1
             written = word.text if sign or not value else f"{name} {value}"
-            setting = Setting(
+            setting = FlagSetting(
                 flag if key not in RECIPES else "", (value,) if value else (), written, word.line, word.file
             )
             verdict = refused(RECIPE) if key in RECIPES else None

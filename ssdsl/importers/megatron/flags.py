@@ -10,7 +10,7 @@ from enum import StrEnum
 from ssdsl.record import Record
 
 
-class Place(StrEnum):
+class ItemList(StrEnum):
     """The list in which a flag stands."""
 
     SAID = "said"
@@ -24,7 +24,7 @@ class Flag(Record):
 
     name: str
     values: str
-    place: Place
+    place: ItemList
     reason: str
     is_ruled: bool = False
 
@@ -606,7 +606,7 @@ REFUSED = (
 
 def _flags() -> dict[str, Flag]:
     found = {}
-    for place, groups in ((Place.REFUSED, RULED), (Place.SILENT, SILENT), (Place.REFUSED, REFUSED)):
+    for place, groups in ((ItemList.REFUSED, RULED), (ItemList.SILENT, SILENT), (ItemList.REFUSED, REFUSED)):
         for reason, words in groups:
             for word in words.split():
                 name, sign, values = word.partition("=")

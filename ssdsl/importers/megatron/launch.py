@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator
 
-from ssdsl.importers.megatron.arguments import Setting, Verdict, flag_of, is_flag, refused, silent
+from ssdsl.importers.megatron.arguments import FlagSetting, Outcome, flag_of, is_flag, refused, silent
 from ssdsl.importers.megatron.flags import FLAGS
-from ssdsl.importers.megatron.shell import Script, Word
+from ssdsl.importers.megatron.shell import FollowedScript, ShellWord
 from ssdsl.record import Record
 
 OVERRIDE = re.compile(r"\+{0,2}~?[a-z_]\w*(\.\w+)+=")
@@ -35,18 +35,18 @@ EACH = ("GPUS_PER_NODE", "NPROC_PER_NODE", "num_gpus_pernode", "NUM_GPUS_PER_NOD
 NODES = ("NNODES", "NUM_NODES", "NODES", "num_node", "num_nodes", "N_NODES")
 
 
-class Launch(Record):
+class TrainingLaunch(Record):
     """A command that trains: its words behind the script, the script, what becomes of the words before it, and the
     number of devices, 0 where it is not known."""
 
-    words: tuple[Word, ...]
+    words: tuple[ShellWord, ...]
     script: str
-    before: tuple[tuple[Setting, Verdict], ...]
+    before: tuple[tuple[FlagSetting, Outcome], ...]
     world: int
-    counted: tuple[Setting, ...]  # what says the number
+    counted: tuple[FlagSetting, ...]  # what says the number
 
 
-def score(words: tuple[Word, ...]) -> int:
+def score(words: tuple[ShellWord, ...]) -> int:
     """How much a command looks like one that trains: its flags that describe a model or a plan."""
     ruled = sum(
         is_flag(word.text) and (own := FLAGS.get(flag_of(word.text))) is not None and own.is_ruled for word in words
@@ -54,7 +54,7 @@ def score(words: tuple[Word, ...]) -> int:
     return ruled + sum(bool(OVERRIDE.match(word.text)) for word in words)
 
 
-def launch_of(words: tuple[Word, ...], script: Script | None) -> Launch:
+def launch_of(words: tuple[ShellWord, ...], script: FollowedScript | None) -> TrainingLaunch:
     """Cut a command into its launcher, its script and the rest."""
     at = next((n for n, word in enumerate(words) if _is_script(word.text)), None)
     if at is None:
@@ -76,7 +76,7 @@ def launch_of(words: tuple[Word, ...], script: Script | None) -> Launch:
         world, counted = _of_variables(script, numbers.get("nodes", 0), counted)
     fixed = [(setting, silent(ROUTINE)) for setting in flags if setting not in counted]
     fixed += [(setting, silent(ROUTINE)) for setting in counted if not world]
-    return Launch(rest, name, tuple(fixed), world, tuple(counted) if world else ())
+    return TrainingLaunch(rest, name, tuple(fixed), world, tuple(counted) if world else ())
 
 
 def _is_script(text: str) -> bool:
@@ -88,7 +88,7 @@ def _is_own(text: str) -> bool:
     return (is_flag(text) and flag_of(text) in FLAGS) or bool(OVERRIDE.match(text))
 
 
-def _launcher(words: tuple[Word, ...], prefix: str = "") -> Iterator[Setting]:
+def _launcher(words: tuple[ShellWord, ...], prefix: str = "") -> Iterator[FlagSetting]:
     """Yields the flags of launchers."""
     at = 0
     while at < len(words):
@@ -103,14 +103,14 @@ def _launcher(words: tuple[Word, ...], prefix: str = "") -> Iterator[Setting]:
             values.append(words[at].text)
             at += 1
         written = word.text if sign else " ".join([name, *values])
-        yield Setting(name.lstrip("-"), tuple(values), f"{prefix}{written}", word.line, word.file)
+        yield FlagSetting(name.lstrip("-"), tuple(values), f"{prefix}{written}", word.line, word.file)
 
 
-def _key(setting: Setting) -> str:
+def _key(setting: FlagSetting) -> str:
     return setting.flag.replace("-", "_")
 
 
-def _count(setting: Setting) -> int:
+def _count(setting: FlagSetting) -> int:
     """The number that a flag of a launcher gives, 0 for none that is known; of `1:4` the first."""
     if _key(setting) not in COUNTS or not setting.values:
         return 0
@@ -118,15 +118,15 @@ def _count(setting: Setting) -> int:
     return int(match[1]) if match else 0
 
 
-def _of_variables(script: Script, nodes: int, counted: list[Setting]) -> tuple[int, list[Setting]]:
+def _of_variables(script: FollowedScript, nodes: int, counted: list[FlagSetting]) -> tuple[int, list[FlagSetting]]:
     """The number of devices by variables whose names say it."""
 
-    def first(names: tuple[str, ...]) -> tuple[int, list[Setting]]:
+    def first(names: tuple[str, ...]) -> tuple[int, list[FlagSetting]]:
         for name in names:
             value = script.variables.get(name, ())
             if len(value) == 1 and value[0].text.isdigit() and int(value[0].text):
                 own = value[0]
-                return int(own.text), [Setting(name, (own.text,), f"{name}={own.text}", own.line, own.file)]
+                return int(own.text), [FlagSetting(name, (own.text,), f"{name}={own.text}", own.line, own.file)]
         return 0, []
 
     world, settings = first(WORLD)
@@ -137,10 +137,10 @@ def _of_variables(script: Script, nodes: int, counted: list[Setting]) -> tuple[i
     return (each * number, of_each + of_nodes) if each and number else (0, counted)
 
 
-def others(script: Script, chosen: tuple[Word, ...]) -> Iterator[tuple[Setting, Verdict]]:
+def others(script: FollowedScript, chosen: tuple[ShellWord, ...]) -> Iterator[tuple[FlagSetting, Outcome]]:
     """Yields the other commands that train."""
     for words in script.commands:
         if words is not chosen and score(words) > 2 and words != chosen:
             shown = " ".join(word.text for word in words[:4])
-            setting = Setting("", (), f"{shown} ...", words[0].line, words[0].file)
+            setting = FlagSetting("", (), f"{shown} ...", words[0].line, words[0].file)
             yield setting, refused("another command: give its flags for a plan of its own")

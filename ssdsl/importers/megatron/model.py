@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ssdsl.importers.errors import WidthsDiffer
-from ssdsl.importers.megatron.architectures import BERT, FEATURES, IMAGES, MODELS, PAIRS, Architecture
-from ssdsl.importers.megatron.arguments import Arguments, Verdict, became, refused, silent
+from ssdsl.importers.megatron.architectures import BERT, FEATURES, IMAGES, MODELS, PAIRS, DescribedModel
+from ssdsl.importers.megatron.arguments import Arguments, Outcome, became, refused, silent
 from ssdsl.importers.widths import Net
 from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
@@ -92,9 +92,9 @@ class ModelChoice(Record):
     net: Net
     layers: int
     experts: int
-    verdicts: Mapping[str, Verdict]
+    verdicts: Mapping[str, Outcome]
     comments: tuple[str, ...]
-    kind: Architecture | None = None
+    kind: DescribedModel | None = None
 
 
 def model_of(args: Arguments, script: str, tensor: int, stages: int, batch: int) -> ModelChoice:
@@ -122,7 +122,7 @@ def model_of(args: Arguments, script: str, tensor: int, stages: int, batch: int)
     return ModelChoice(net, _layers(kind, numbers), numbers["experts"] or 0, verdicts, comments, kind)
 
 
-def _layers(kind: Architecture, numbers: Mapping[str, Any]) -> int:
+def _layers(kind: DescribedModel, numbers: Mapping[str, Any]) -> int:
     """The layers that a pipeline cuts: of an encoder and a decoder both."""
     return int(numbers["layers"]) + (int(numbers["decoder_layers"]) if kind is PAIRS else 0)
 
@@ -399,7 +399,7 @@ def _dropout(numbers: Mapping[str, Any]) -> str:
     return "all" if numbers["hidden_dropout"] else "attention" if numbers["attention_dropout"] else "none"
 
 
-def _distance(row: Architecture, found: Mapping[str, str]) -> int:
+def _distance(row: DescribedModel, found: Mapping[str, str]) -> int:
     """How unlike a model is to what the flags describe."""
     return sum(FEATURES[name].weight for name, value in found.items() if value not in row.values(name))
 
@@ -408,7 +408,7 @@ def _distance(row: Architecture, found: Mapping[str, str]) -> int:
 
 
 def _fitted(
-    kind: Architecture, numbers: Mapping[str, Any], found: Mapping[str, str], args: Arguments
+    kind: DescribedModel, numbers: Mapping[str, Any], found: Mapping[str, str], args: Arguments
 ) -> dict[str, Any]:
     """The numbers as a model takes them: what it does not have is what it has instead, and what it has anyway is left
     out (None)."""
@@ -459,7 +459,7 @@ def _fitted(
     }
 
 
-def _text(kind: Architecture, numbers: Mapping[str, Any]) -> str:
+def _text(kind: DescribedModel, numbers: Mapping[str, Any]) -> str:
     """The value of `--model`."""
     words = []
     for option in kind.options.split():
@@ -480,18 +480,18 @@ def _shown(value: Any) -> str:
 
 
 def _said(
-    kind: Architecture,
+    kind: DescribedModel,
     text: str,
     found: Mapping[str, str],
     differing: list[str],
     numbers: Mapping[str, Any],
     args: Arguments,
     stages: int,
-) -> dict[str, Verdict]:
+) -> dict[str, Outcome]:
     """What became of each flag that describes the model."""
     slots = {slot: name for name, _, slot in (option.partition("=") for option in kind.options.split())}
     given = dict(word.split("=", 1) for word in text.replace(":", ",", 1).split(",")[1:] if "=" in word)
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, Outcome] = {}
     size, whose = _usual(args)
     for number, flags in SIZE_FLAGS.items():
         others = (number, f"other_{number}", *(("expert_ffn",) if number == "ffn" and not numbers["moe_ffn"] else ()))
@@ -554,7 +554,7 @@ def _said(
     return verdicts
 
 
-def _of_size(number: str, shown: str, kind: Architecture, numbers: Mapping[str, Any], has_slot: bool) -> Verdict:
+def _of_size(number: str, shown: str, kind: DescribedModel, numbers: Mapping[str, Any], has_slot: bool) -> Outcome:
     if shown:
         return became(f"of `--model`: {shown}")
     if number == "positions":
@@ -575,7 +575,7 @@ def _of_size(number: str, shown: str, kind: Architecture, numbers: Mapping[str, 
     return refused(f"no number of `{kind.name}`")
 
 
-def _of_constant(number: str, kind: Architecture, numbers: Mapping[str, Any]) -> Verdict:
+def _of_constant(number: str, kind: DescribedModel, numbers: Mapping[str, Any]) -> Outcome:
     """Of a number that no option of a model sets: it changes what is computed, not how it is divided."""
     usual = {"theta": (10000,), "epsilon": (1e-5, 1e-6)}[number]
     if numbers[number] in usual and kind.name != "hf:gpt_oss":
@@ -585,7 +585,7 @@ def _of_constant(number: str, kind: Architecture, numbers: Mapping[str, Any]) ->
     return refused(f"a number that `{kind.name}` has of its own: the plan does not depend on it")
 
 
-def _of_dropout(kind: Architecture, numbers: Mapping[str, Any]) -> dict[str, Verdict]:
+def _of_dropout(kind: DescribedModel, numbers: Mapping[str, Any]) -> dict[str, Outcome]:
     found = {}
     for flag, number, value in (
         ("hidden-dropout", "hidden_dropout", "all"),
@@ -600,7 +600,7 @@ def _of_dropout(kind: Architecture, numbers: Mapping[str, Any]) -> dict[str, Ver
     return found
 
 
-def _of_losses(kind: Architecture, args: Arguments, stages: int, numbers: Mapping[str, Any]) -> dict[str, Verdict]:
+def _of_losses(kind: DescribedModel, args: Arguments, stages: int, numbers: Mapping[str, Any]) -> dict[str, Outcome]:
     """What became of the losses of a router."""
     flags, found = SIZE_FLAGS["balance"], {}
     wants = _balance(args) > 0

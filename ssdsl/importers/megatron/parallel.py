@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 from ssdsl.importers.errors import WidthsDiffer, WrongLayout
-from ssdsl.importers.megatron.architectures import Architecture
-from ssdsl.importers.megatron.arguments import Arguments, Verdict, became, refused, said, silent
+from ssdsl.importers.megatron.architectures import DescribedModel
+from ssdsl.importers.megatron.arguments import Arguments, Outcome, became, refused, said, silent
 from ssdsl.importers.megatron.layout import before, problem_of, stages_of
 from ssdsl.importers.megatron.model import DROPOUT
 from ssdsl.importers.widths import ATTENTION, Keeps, Meeting, Widths, problem
@@ -16,13 +16,13 @@ MEETINGS = {"p2p": Meeting.RING, "all_gather": Meeting.GATHER, "a2a": Meeting.HE
 SHARDED = {"optim": Keeps.OPTIMIZER, "optim_grads": Keeps.GRADS, "optim_grads_params": Keeps.WEIGHTS}
 ZERO = {1: Keeps.OPTIMIZER, 2: Keeps.GRADS, 3: Keeps.WEIGHTS}
 FSDP = ("use-megatron-fsdp", "use-custom-fsdp", "custom-fsdp")
-MESH = "MESH"  # of `Verdict.says`: the line of the mesh
+MESH = "MESH"  # of `Outcome.says`: the line of the mesh
 GATHERED = "Dropout in attention needs all keys at once: they are gathered, where Megatron sends them around."
 OPEN = "The number of devices is not in the source: --set D=4 for 4 replicas, and M for as many micro-batches less."
 IN_LOOP = "in your own loop: the engine takes batches of any size; `ssdsl run` has one"
 
 
-class Sizes(Record):
+class PlanSizes(Record):
     """Widths that a model's text depends on: devices of a layer and of the pipeline, and the batch."""
 
     data: int
@@ -43,28 +43,28 @@ def _fewest(args: Arguments, inner: int) -> int:
     return math.lcm(width // math.gcd(width, inner), copies)
 
 
-class Asked(Record):
+class ParallelRequest(Record):
     """What the rules below read. `world` is the number of devices; it, `layers` and `experts` are 0 where they are not
     known, `kind` is None then."""
 
     args: Arguments
-    sizes: Sizes
+    sizes: PlanSizes
     world: int
     layers: int
     experts: int
-    kind: Architecture | None
+    kind: DescribedModel | None
 
 
 class Parallel(Record):
     """Widths, and what became of the flags that they come from."""
 
     widths: Widths
-    verdicts: Mapping[str, Verdict]
+    verdicts: Mapping[str, Outcome]
     ends_behind: bool  # whether a stage begins behind all layers
     comments: tuple[str, ...] = ()
 
 
-def sizes_of(args: Arguments, world: int) -> Sizes:
+def sizes_of(args: Arguments, world: int) -> PlanSizes:
     """The widths of a number of devices, 0 where it is not known."""
     tensor = max(1, args.number("tensor-model-parallel-size", default=1))
     stages = max(1, args.number("pipeline-model-parallel-size", default=1))
@@ -76,15 +76,15 @@ def sizes_of(args: Arguments, world: int) -> Sizes:
     schedule = args.text("step-batch-size-schedule").replace(",", " ").split()
     last = schedule[-1].rpartition(":")[2] if schedule else ""
     batch = args.number("global-batch-size") or (int(last) if last.isdigit() else 0) or micro_batch * data
-    return Sizes(data, tensor, context, stages, batch, micro_batch, is_divided)
+    return PlanSizes(data, tensor, context, stages, batch, micro_batch, is_divided)
 
 
-def parallel_of(asked: Asked) -> Parallel:
+def parallel_of(asked: ParallelRequest) -> Parallel:
     """The widths. Raises PlanError."""
     sizes = asked.sizes
     is_open = not asked.world or not sizes.is_divided
     widths = Widths(sizes.data, tensor=sizes.tensor, context=sizes.context, stages=sizes.stages, is_open=is_open)
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, Outcome] = {}
     for rule in (_devices, _batches, _tensor, _context, _state, _experts, _pipeline, _cuts, _order, _recompute, _host):
         widths = rule(asked, widths, verdicts)
     needs_all = widths.context > 1 and widths.attention is Meeting.RING and _has_dropout(asked)
@@ -96,7 +96,7 @@ def parallel_of(asked: Asked) -> Parallel:
     return Parallel(widths, verdicts, ends_behind, comments)
 
 
-def _has_dropout(asked: Asked) -> bool:
+def _has_dropout(asked: ParallelRequest) -> bool:
     """Whether probabilities of attention are dropped."""
     kind = asked.kind
     share = asked.args.share("attention-dropout", default=DROPOUT)
@@ -107,7 +107,7 @@ def _wrong(args: Arguments, flag: str, fact: str, reason: str, change: str) -> P
     return PlanError(WidthsDiffer(args.span(args.last(flag)), fact, reason, change))
 
 
-def _devices(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths:
+def _devices(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
     """How many devices there are: what widths leave of them are replicas."""
     args, sizes, world = asked.args, asked.sizes, asked.world
     inner = sizes.tensor * sizes.stages * sizes.context
@@ -145,7 +145,7 @@ def _devices(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widt
     return widths
 
 
-def _batches(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths:
+def _batches(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
     """Micro-batches: what replicas and micro-batches leave of the batch."""
     args, sizes, world = asked.args, asked.sizes, asked.world
     each = sizes.micro_batch * sizes.data
@@ -172,7 +172,7 @@ def _batches(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widt
     return replace(widths, micro=micro)
 
 
-def _tensor(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths:
+def _tensor(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
     args, sizes = asked.args, asked.sizes
     verdicts.setdefault("tensor-model-parallel-size", said("tensor"))
     wants = args.has("sequence-parallel")
@@ -188,7 +188,7 @@ def _tensor(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Width
     return replace(widths, sequence=wants and sizes.tensor > 1)
 
 
-def _context(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths:
+def _context(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
     args, sizes = asked.args, asked.sizes
     verdicts.setdefault("context-parallel-size", said("context"))
     verdicts.setdefault("ds-sequence-parallel-size", said("context", "attention"))
@@ -208,7 +208,7 @@ def _context(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widt
     return replace(widths, attention=MEETINGS.get(first, Meeting.RING))
 
 
-def _state(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths:
+def _state(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
     """What lies in parts over replicas."""
     args, sizes = asked.args, asked.sizes
     flags = dict(_asked(args, verdicts))
@@ -237,7 +237,7 @@ def _state(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths
     return replace(widths, state=state, shards=shards)
 
 
-def _asked(args: Arguments, verdicts: dict[str, Verdict]) -> Iterator[tuple[str, Keeps]]:
+def _asked(args: Arguments, verdicts: dict[str, Outcome]) -> Iterator[tuple[str, Keeps]]:
     """Yields the flags that ask for parts of the state, and what each asks for."""
     own = "data-parallel-sharding-strategy"
     if args.has("use-distributed-optimizer"):
@@ -284,7 +284,7 @@ def _asked(args: Arguments, verdicts: dict[str, Verdict]) -> Iterator[tuple[str,
             yield flag, ZERO[stage]
 
 
-def _experts(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths:
+def _experts(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
     args, sizes, experts = asked.args, asked.sizes, asked.experts
     width = max(1, args.number("expert-model-parallel-size", "moe-expert-parallel-size", default=1))
     if args.has("moe-expert-parallel-size"):
@@ -310,7 +310,8 @@ def _experts(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widt
     verdicts |= dict.fromkeys(inner_flags, said("expert_tensor", "experts"))
     if inner == sizes.tensor:
         own = silent("experts are cut as layers are: what it is without this flag")
-        verdicts |= dict.fromkeys(inner_flags, own if width == 1 else said("expert_tensor"))
+        is_cut = width > 1 and sizes.tensor > 1
+        verdicts |= dict.fromkeys(inner_flags, said("expert_tensor") if is_cut else own)
     if width == 1:
         if inner < sizes.tensor:
             own = refused("nothing yet: with all experts on each device, they are cut as layers are")
@@ -333,7 +334,7 @@ def _experts(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widt
     return divided
 
 
-def _pipeline(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths:
+def _pipeline(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
     """How many stages a device has, in what order they run."""
     args, sizes, layers = asked.args, asked.sizes, asked.layers
     verdicts.setdefault("pipeline-model-parallel-size", said("stages", "schedule"))
@@ -374,7 +375,7 @@ def _pipeline(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Wid
     return replace(widths, chunks=chunks, schedule=schedule)
 
 
-def _chunks(args: Arguments, sizes: Sizes, layers: int) -> int:
+def _chunks(args: Arguments, sizes: PlanSizes, layers: int) -> int:
     """The stages on a device. Raises PlanError where layers do not divide into them."""
     text = args.text("pipeline-model-parallel-layout")
     if text:
@@ -397,7 +398,7 @@ def _chunks(args: Arguments, sizes: Sizes, layers: int) -> int:
     return own // (sizes.stages * each)
 
 
-def _cuts(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths:
+def _cuts(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
     """Which layers a stage has."""
     args, sizes, layers = asked.args, asked.sizes, asked.layers
     embedding, loss = (
@@ -439,7 +440,7 @@ def _cuts(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths:
     return replace(widths, before=tuple(max(0, each * n - embedding) for n in range(1, count)))
 
 
-def _of_layout(args: Arguments, sizes: Sizes, layers: int) -> tuple[int, ...]:
+def _of_layout(args: Arguments, sizes: PlanSizes, layers: int) -> tuple[int, ...]:
     text = args.text("pipeline-model-parallel-layout")
     span = args.span(args.last("pipeline-model-parallel-layout"))
     found = stages_of(text)
@@ -452,7 +453,7 @@ def _of_layout(args: Arguments, sizes: Sizes, layers: int) -> tuple[int, ...]:
     return before(found)
 
 
-def _uneven(args: Arguments, sizes: Sizes, layers: int, chunks: int) -> tuple[int, ...]:
+def _uneven(args: Arguments, sizes: PlanSizes, layers: int, chunks: int) -> tuple[int, ...]:
     """The stages where the first or the last device has a number of layers of its own."""
     first, last = "decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"
     ends = {place: args.number(flag) for place, flag in ((0, first), (sizes.stages - 1, last)) if args.has(flag)}
@@ -476,7 +477,7 @@ def _uneven(args: Arguments, sizes: Sizes, layers: int, chunks: int) -> tuple[in
     return tuple(sum(parts[:n]) for n in range(1, len(parts)))
 
 
-def _order(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths:
+def _order(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
     """The order of axes, and what goes on beside computation."""
     args = asked.args
     wants = args.has("use-tp-pp-dp-mapping")
@@ -493,7 +494,7 @@ def _order(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths
     return replace(widths, replicas_first=wants)
 
 
-def _recompute(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths:
+def _recompute(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
     args, layers, experts, kind = asked.args, asked.layers, asked.experts, asked.kind
     granularity = args.text("recompute-granularity")
     if args.has("recompute-activations"):
@@ -544,7 +545,7 @@ def _recompute(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Wi
     return replace(widths, recompute=tuple(dict.fromkeys(found)))
 
 
-def _each(number: int) -> Verdict:
+def _each(number: int) -> Outcome:
     if number == 1:
         return said("recompute")
     return refused(f"each layer is a checkpoint, not {number} together: what is kept between them is small")
@@ -580,7 +581,7 @@ def _runs(numbers: list[int]) -> str:
     return ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in runs)
 
 
-def _again(name: str, kind: Architecture | None, experts: int) -> str | None:
+def _again(name: str, kind: DescribedModel | None, experts: int) -> str | None:
     """The operators that a module of `--recompute-modules` stands for."""
     if name == "core_attn":
         return ATTENTION if kind is None else kind.core
@@ -602,7 +603,7 @@ def _again(name: str, kind: Architecture | None, experts: int) -> str | None:
     return None
 
 
-def _host(asked: Asked, widths: Widths, verdicts: dict[str, Verdict]) -> Widths:
+def _host(asked: ParallelRequest, widths: Widths, verdicts: dict[str, Outcome]) -> Widths:
     """What lies in the memory of the host."""
     args, layers, kind = asked.args, asked.layers, asked.kind
     found = []

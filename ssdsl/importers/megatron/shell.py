@@ -9,13 +9,13 @@ from pathlib import Path
 from ssdsl.importers.megatron.shell_parse import (
     Block,
     Case,
-    Command,
-    Function,
-    Group,
     If,
     Listed,
-    Loop,
     Piped,
+    ShellCommand,
+    ShellFunction,
+    ShellGroup,
+    ShellLoop,
     Statement,
     parse,
 )
@@ -40,7 +40,7 @@ RUNS_TEXT = {"bash", "sh", "zsh", "/bin/bash", "/bin/sh"}
 NO_LAUNCH = set("echo printf cat grep sed tee mkdir rm cp mv cd set pip pip3 git".split())
 
 
-class Word(Record):
+class ShellWord(Record):
     """A word of a command, and the line on which it is written; `file` is another than the script's, or ""."""
 
     text: str
@@ -57,34 +57,36 @@ class Assumed(Record):
     file: str = ""
 
 
-class Script(Record):
+class FollowedScript(Record):
     """What a script would do: commands with `export` and the like left out, files that it writes, what was assumed, and
     the values that its variables have at its end."""
 
-    commands: tuple[tuple[Word, ...], ...]
+    commands: tuple[tuple[ShellWord, ...], ...]
     files: dict[str, str]
     assumed: tuple[Assumed, ...]
-    variables: dict[str, tuple[Word, ...]]
-    options: tuple[Word, ...]  # of `#SBATCH`
+    variables: dict[str, tuple[ShellWord, ...]]
+    options: tuple[ShellWord, ...]  # of `#SBATCH`
 
 
-def run(text: str, path: Path | None) -> Script:
+def run(text: str, path: Path | None) -> FollowedScript:
     """Follow a script; files that it reads are looked for beside it."""
     shell = _Shell(path)
     shell.block(parse(tokens(text)))
     named = {
-        name: tuple(Word(text_of(word), line_of(word)) for value in values.values() for word in words_of(value))
+        name: tuple(ShellWord(text_of(word), line_of(word)) for value in values.values() for word in words_of(value))
         for name, values in shell.variables.items()
     }
-    return Script(tuple(shell.commands), shell.files, tuple(shell.assumed), named, (*_options(text), *shell.options))
+    return FollowedScript(
+        tuple(shell.commands), shell.files, tuple(shell.assumed), named, (*_options(text), *shell.options)
+    )
 
 
-def _options(text: str) -> tuple[Word, ...]:
+def _options(text: str) -> tuple[ShellWord, ...]:
     """The words of `#SBATCH` comments."""
     found = []
     for n, line in enumerate(text.splitlines(), 1):
         if match := re.match(r"\s*#SBATCH\s+(.*)", line):
-            found += [Word(word, n) for word in match[1].partition(" #")[0].split()]
+            found += [ShellWord(word, n) for word in match[1].partition(" #")[0].split()]
     return tuple(found)
 
 
@@ -103,9 +105,9 @@ class _Shell(Tests):
         super().__init__(path)
         self.file, self.steps = "", 0
         self.functions: dict[str, Block] = {}
-        self.commands: list[tuple[Word, ...]] = []
+        self.commands: list[tuple[ShellWord, ...]] = []
         self.assumed: list[Assumed] = []
-        self.options: list[Word] = []
+        self.options: list[ShellWord] = []
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
@@ -118,7 +120,7 @@ class _Shell(Tests):
         if self.steps > MOST:
             raise _Stop
         match statement:
-            case Command():
+            case ShellCommand():
                 self.command(statement)
             case Piped(commands=commands):
                 self.piped(commands)
@@ -126,13 +128,13 @@ class _Shell(Tests):
                 self.listed(statement)
             case If():
                 self.conditional(statement)
-            case Loop():
+            case ShellLoop():
                 self.loop(statement)
             case Case():
                 self.case(statement)
-            case Function(name=name, body=body):
+            case ShellFunction(name=name, body=body):
                 self.functions[name] = body
-            case Group(body=body):
+            case ShellGroup(body=body):
                 self.inner(body)
 
     def inner(self, block: Block) -> None:
@@ -153,11 +155,11 @@ class _Shell(Tests):
         if isinstance(statement, Piped) and len(statement.commands) == 1:
             is_true, reason = self.status(statement.commands[0])
             return is_true != statement.is_not, reason
-        if isinstance(statement, Group):
+        if isinstance(statement, ShellGroup):
             return self.status(statement.body[-1]) if statement.body else (True, "")
         if isinstance(statement, Listed):
             return self.all_of(statement)
-        if isinstance(statement, Command) and statement.words:
+        if isinstance(statement, ShellCommand) and statement.words:
             word = statement.words[0].text
             if word in ("[", "[[", "test") or word.startswith("(("):
                 return self.tested(statement)
@@ -182,12 +184,12 @@ class _Shell(Tests):
             return is_true != statement.is_not, reason
         if isinstance(statement, Listed):
             return self.all_of(statement)
-        if isinstance(statement, Command) and statement.words:
+        if isinstance(statement, ShellCommand) and statement.words:
             word = statement.words[0].text
             if word in ("[", "[[", "test", "true", ":", "false") or word.startswith("(("):
                 return self.status(statement)
             return False, f"`{word}` is not run"
-        if isinstance(statement, Group) and statement.body:
+        if isinstance(statement, ShellGroup) and statement.body:
             return self.decided(statement.body[-1])
         return False, "no command is run"
 
@@ -222,7 +224,7 @@ class _Shell(Tests):
         if found not in self.assumed:
             self.assumed.append(found)
 
-    def loop(self, loop: Loop) -> None:
+    def loop(self, loop: ShellLoop) -> None:
         if loop.name:
             values = [value for word in loop.words for value in self.expand(word.text, word.line)]
             if not values:
@@ -258,7 +260,7 @@ class _Shell(Tests):
         """The last command of a pipe may write a file of what the first ones print."""
         printed = self.printed(commands)
         last = commands[-1]
-        target = self.target(last) if isinstance(last, Command) else ""
+        target = self.target(last) if isinstance(last, ShellCommand) else ""
         if printed is not None and target:
             self.files[target] = printed
             return
@@ -267,7 +269,7 @@ class _Shell(Tests):
 
     # -- commands ------------------------------------------------------------------------------------------------------
 
-    def command(self, command: Command) -> None:
+    def command(self, command: ShellCommand) -> None:
         words = list(command.words)
         separators = ""
         while words and (match := ASSIGNMENT.match(words[0].text)):
@@ -307,6 +309,10 @@ class _Shell(Tests):
             self.arguments = self.arguments[1:] if self.arguments is not None else None
         elif name == "read":
             self.read(command, fields, separators)
+        elif name in (*RUNS_TEXT, "sbatch") and (body := next((o for o, _ in command.redirects if o.body), None)):
+            text = joined(self.quoted(body.body, body.body_line))
+            self.options += _options(text_of(text))
+            self.again(text)
         elif not self.starts(fields):
             self.writes(command)
             self.other(fields)
@@ -334,8 +340,8 @@ class _Shell(Tests):
         if text_of(fields[0]) not in NO_LAUNCH:
             self.commands.append(self.word_list(fields))
 
-    def word_list(self, fields: list[Pieces]) -> tuple[Word, ...]:
-        return tuple(Word(text_of(field), line_of(field), self.file) for field in fields)
+    def word_list(self, fields: list[Pieces]) -> tuple[ShellWord, ...]:
+        return tuple(ShellWord(text_of(field), line_of(field), self.file) for field in fields)
 
     def assign(self, match: re.Match[str], line: int) -> None:
         name, index, operator, text = match.groups()
@@ -383,17 +389,16 @@ class _Shell(Tests):
             self.arguments = before
 
     def again(self, pieces: Pieces) -> None:
-        """Follow a text that was made: `eval`, `sh -c`. Lines are those in which its parts were written."""
+        """Follow a text that was made: `eval`, `sh -c`. Lines of words are those in which its parts were written."""
         if self.depth >= DEEPEST:
             return
         self.depth += 1
+        before = len(self.commands)
         try:
-            text, lines = text_of(pieces), _lines_of(pieces)
-            found = tokens(text)
-            placed = [replace(token, line=line) for token, line in zip(found, _places(found, text, lines), strict=True)]
-            self.inner(parse(placed))
+            self.inner(parse(tokens(text_of(pieces), line_of(pieces))))
         finally:
             self.depth -= 1
+            self.commands[before:] = _placed(self.commands[before:], pieces)
 
     def source(self, fields: list[Pieces]) -> None:
         if not fields:
@@ -417,7 +422,7 @@ class _Shell(Tests):
             self.depth -= 1
             self.file, self.arguments = before
 
-    def read(self, command: Command, fields: list[Pieces], separators: str) -> None:
+    def read(self, command: ShellCommand, fields: list[Pieces], separators: str) -> None:
         """`read -r -d '' X <<EOF`, `IFS=, read -r A B <<< "$X"`."""
         body = next((operator for operator, _ in command.redirects if operator.body), None)
         here = next((word for operator, word in command.redirects if operator.text == "<<<"), None)
@@ -431,7 +436,7 @@ class _Shell(Tests):
         if body is not None:
             self.variables[text_of(fields[-1])] = {"0": pieces_of(body.body.strip(), body.body_line)}
 
-    def writes(self, command: Command) -> None:
+    def writes(self, command: ShellCommand) -> None:
         """A file that a command writes, if what it prints is known."""
         target = self.target(command)
         printed = self.printed((command,)) if target else None
@@ -445,10 +450,10 @@ def _exits(block: Block) -> bool:
         if isinstance(statement, Piped):
             if _exits(statement.commands):
                 return True
-        elif isinstance(statement, Group):
+        elif isinstance(statement, ShellGroup):
             if _exits(statement.body):
                 return True
-        elif isinstance(statement, Command) and statement.words and statement.words[0].text in ("exit", "return"):
+        elif isinstance(statement, ShellCommand) and statement.words and statement.words[0].text in ("exit", "return"):
             return True
     return False
 
@@ -456,7 +461,7 @@ def _exits(block: Block) -> bool:
 def _words(statement: Statement) -> str:
     """A statement in a line, as it is written."""
     match statement:
-        case Command(words=words):
+        case ShellCommand(words=words):
             return " ".join(word.text for word in words)
         case Piped(commands=commands, is_not=is_not):
             return ("! " if is_not else "") + " | ".join(_words(command) for command in commands)
@@ -465,17 +470,15 @@ def _words(statement: Statement) -> str:
     return "..."
 
 
-def _lines_of(pieces: Pieces) -> list[int]:
-    """The line of each character."""
-    return [line for text, line in pieces for _ in text]
-
-
-def _places(found: list[Token], text: str, lines: list[int]) -> list[int]:
-    """The line in which each token of a text was written."""
-    at, places = 0, []
-    for token in found:
-        start = text.find(token.text, at)
-        start = at if start < 0 else start
-        places.append(lines[min(start, len(lines) - 1)] if lines else token.line)
-        at = start + len(token.text)
-    return places
+def _placed(commands: list[tuple[ShellWord, ...]], pieces: Pieces) -> list[tuple[ShellWord, ...]]:
+    """Words with the lines on which a text has them, where they follow each other in it."""
+    text, at, found = text_of(pieces), 0, []
+    lines = [line for own, line in pieces for _ in own]
+    for command in commands:
+        words = []
+        for word in command:
+            start = text.find(word.text, at) if word.text else -1
+            words.append(word if start < 0 else replace(word, line=lines[start]))
+            at = at if start < 0 else start + len(word.text)
+        found.append(tuple(words))
+    return found

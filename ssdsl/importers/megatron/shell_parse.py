@@ -7,7 +7,7 @@ ENDS = ("then", "elif", "else", "fi", "do", "done", "esac", "}", ";;", ";&", ";;
 REDIRECTS = {"<", ">", ">>", "<<", "<<-", "<<<", "&>", "&>>", ">&", "<&", ">|", "<>"}
 
 
-class Command(Record):
+class ShellCommand(Record):
     """Words, and where its output goes and its input comes from: operator and word, or the body of a here-document."""
 
     words: tuple[Token, ...]
@@ -36,7 +36,7 @@ class If(Record):
     line: int
 
 
-class Loop(Record):
+class ShellLoop(Record):
     """`for NAME in WORDS`, or with NAME "" a `while`, an `until`, a `for ((...))`, whose condition is `head`."""
 
     name: str
@@ -52,19 +52,19 @@ class Case(Record):
     line: int
 
 
-class Function(Record):
+class ShellFunction(Record):
     name: str
     body: "Block"
 
 
-class Group(Record):
+class ShellGroup(Record):
     """Statements in brackets; variables of `( ... )` are its own."""
 
     body: "Block"
     is_own: bool
 
 
-Statement = Command | Piped | Listed | If | Loop | Case | Function | Group
+Statement = ShellCommand | Piped | Listed | If | ShellLoop | Case | ShellFunction | ShellGroup
 Block = tuple[Statement, ...]
 
 
@@ -137,7 +137,7 @@ class _Reader:
         if word in ("while", "until"):
             self.at += 1
             head = self.block("do")
-            return Loop("", (), head, self.loop_body(), line)
+            return ShellLoop("", (), head, self.loop_body(), line)
         if word == "case":
             return self.case(line)
         if word in ("{", "("):
@@ -145,7 +145,7 @@ class _Reader:
             body = self.block("}" if word == "{" else ")")
             self.at += 1
             self.simple_rest([])
-            return Group(body, word == "(")
+            return ShellGroup(body, word == "(")
         if word == "function" or (self.peek(1) == "(" and self.peek(2) == ")"):
             return self.function()
         return self.simple(line)
@@ -164,19 +164,19 @@ class _Reader:
             self.take("fi")
             return If(tuple(branches), line)
 
-    def counted(self, line: int) -> Loop:
+    def counted(self, line: int) -> ShellLoop:
         self.at += 1
         name, words = self.peek(), []
         self.at += 1
         if name.startswith("(("):
-            return Loop("", (), (), self.loop_body(), line)
+            return ShellLoop("", (), (), self.loop_body(), line)
         while self.take("\n"):
             pass
         if self.take("in"):
             while self.at < len(self.words) and self.words[self.at].is_word:
                 words.append(self.words[self.at])
                 self.at += 1
-        return Loop(name, tuple(words), (), self.loop_body(), line)
+        return ShellLoop(name, tuple(words), (), self.loop_body(), line)
 
     def loop_body(self) -> Block:
         self.blank()
@@ -208,19 +208,19 @@ class _Reader:
         self.take("esac")
         return Case(word, tuple(arms), line)
 
-    def function(self) -> Function:
+    def function(self) -> ShellFunction:
         self.take("function")
         name = self.peek()
         self.at += 1
         while self.take("(", ")", "\n"):
             pass
         body = self.command()
-        return Function(name, body.body if isinstance(body, Group) else (body,))
+        return ShellFunction(name, body.body if isinstance(body, ShellGroup) else (body,))
 
-    def simple(self, line: int) -> Command:
+    def simple(self, line: int) -> ShellCommand:
         words: list[Token] = []
         redirects = self.simple_rest(words)
-        return Command(tuple(words), redirects, line)
+        return ShellCommand(tuple(words), redirects, line)
 
     def simple_rest(self, words: list[Token]) -> tuple[tuple[Token, Token], ...]:
         """Reads words and redirections up to the next operator."""

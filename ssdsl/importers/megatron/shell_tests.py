@@ -4,7 +4,7 @@ import re
 from fnmatch import fnmatchcase
 
 from ssdsl.importers.megatron.arithmetic import value_of
-from ssdsl.importers.megatron.shell_parse import Command
+from ssdsl.importers.megatron.shell_parse import ShellCommand
 from ssdsl.importers.megatron.shell_text import joined, text_of
 from ssdsl.importers.megatron.shell_values import UNKNOWN, Values
 
@@ -17,7 +17,7 @@ Answer = tuple[bool, str]
 class Tests(Values):
     """Values that are compared."""
 
-    def tested(self, command: Command) -> Answer:
+    def tested(self, command: ShellCommand) -> Answer:
         first = command.words[0]
         if first.text.startswith("(("):
             found = text_of(self.arithmetic(first.text[2:-2], first.line))

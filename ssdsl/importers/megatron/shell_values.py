@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ssdsl.importers.megatron.arithmetic import value_of
-from ssdsl.importers.megatron.shell_parse import Command, Piped, Statement, parse
+from ssdsl.importers.megatron.shell_parse import Piped, ShellCommand, Statement, parse
 from ssdsl.importers.megatron.shell_text import (
     NAME,
     Pieces,
@@ -221,7 +221,7 @@ class Values:
 
     # -- what commands print -------------------------------------------------------------------------------------------
 
-    def target(self, command: Command) -> str:
+    def target(self, command: ShellCommand) -> str:
         found = [word for operator, word in command.redirects if operator.text in (">", ">>", ">|")]
         return text_of(joined(self.expand(found[-1].text, found[-1].line))) if found else ""
 
@@ -229,14 +229,14 @@ class Values:
         """What a pipe prints, None if that is not known."""
         text: str | None = None
         for command in commands:
-            if not isinstance(command, Command):
+            if not isinstance(command, ShellCommand):
                 return None
             text = self.print_of(command, text)
             if text is None:
                 return None
         return text
 
-    def print_of(self, command: Command, given: str | None) -> str | None:
+    def print_of(self, command: ShellCommand, given: str | None) -> str | None:
         body = next((operator for operator, _ in command.redirects if operator.body), None)
         if body is not None:
             mark = next(word.text for operator, word in command.redirects if operator is body)
