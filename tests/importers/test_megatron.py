@@ -15,7 +15,7 @@ from ssdsl.importers.megatron.arguments import Arguments, settings_of
 from ssdsl.importers.megatron.flags import FLAGS, REFUSED, RULED, SILENT
 from ssdsl.importers.megatron.layout import problem_of, stages_of
 from ssdsl.importers.megatron.model import vocabulary
-from ssdsl.importers.megatron.shell import ShellWord, run
+from ssdsl.importers.megatron.shell.follow import ShellWord, run
 from ssdsl.lang.format import format_script
 from ssdsl.lang.parse import parse
 from ssdsl.text.diagnostic import PlanError

@@ -12,8 +12,8 @@ from ssdsl.importers.foreign import Foreign
 from ssdsl.importers.imported import Imported, Item
 from ssdsl.importers.megatron.arguments import (
     Arguments,
+    FlagOutcome,
     FlagSetting,
-    Outcome,
     check_values,
     flag_of,
     is_flag,
@@ -25,8 +25,9 @@ from ssdsl.importers.megatron.configs import RECIPE, Fixed, bridge_settings, dee
 from ssdsl.importers.megatron.flags import FLAGS, ItemList
 from ssdsl.importers.megatron.launch import OVERRIDE, TrainingLaunch, launch_of, others, score
 from ssdsl.importers.megatron.model import model_of
-from ssdsl.importers.megatron.parallel import MESH, ParallelRequest, parallel_of, sizes_of
-from ssdsl.importers.megatron.shell import FollowedScript, ShellWord, run
+from ssdsl.importers.megatron.parallel import MESH, parallel_of
+from ssdsl.importers.megatron.request import ParallelRequest, sizes_of
+from ssdsl.importers.megatron.shell.follow import FollowedScript, ShellWord, run
 from ssdsl.importers.widths import PlanLines, plan_of
 from ssdsl.lang.suggest import suggest
 from ssdsl.record import Record, replace
@@ -184,7 +185,7 @@ def _deepspeed(
 
 
 def _items(
-    args: Arguments, given: ReadSource, verdicts: Mapping[str, Outcome], lines: PlanLines
+    args: Arguments, given: ReadSource, verdicts: Mapping[str, FlagOutcome], lines: PlanLines
 ) -> Iterator[tuple[ItemList, Item]]:
     """Yields what became of each setting."""
     last = {setting.flag: setting for setting in args.settings}
@@ -217,7 +218,9 @@ def _line(setting: FlagSetting, has_lines: bool) -> int:
     return 0 if setting.file or not has_lines else setting.line
 
 
-def _verdict(setting: FlagSetting, args: Arguments, given: ReadSource, verdicts: Mapping[str, Outcome]) -> Outcome:
+def _verdict(
+    setting: FlagSetting, args: Arguments, given: ReadSource, verdicts: Mapping[str, FlagOutcome]
+) -> FlagOutcome:
     flag = FLAGS.get(setting.flag)
     if flag is None and setting.flag in verdicts:
         return verdicts[setting.flag]
@@ -229,10 +232,10 @@ def _verdict(setting: FlagSetting, args: Arguments, given: ReadSource, verdicts:
         return refused(f"`{' '.join(setting.values)}` is not in the source: as if this flag were left out")
     if setting.flag in verdicts:
         return verdicts[setting.flag]
-    return Outcome(flag.place, flag.reason)
+    return FlagOutcome(flag.place, flag.reason)
 
 
-def _config(setting: FlagSetting, given: ReadSource) -> Outcome:
+def _config(setting: FlagSetting, given: ReadSource) -> FlagOutcome:
     name = setting.values[0].rpartition("/")[2] if setting.values else ""
     has_read = any(own.file == name for own in given.settings) or any(own.file == name for own, _ in given.fixed)
     if has_read:
@@ -240,7 +243,7 @@ def _config(setting: FlagSetting, given: ReadSource) -> Outcome:
     return refused("its text is not in the source: no such file beside it")
 
 
-def _unknown(setting: FlagSetting) -> Outcome:
+def _unknown(setting: FlagSetting) -> FlagOutcome:
     """A flag that neither we nor Megatron's parsers know."""
     name = setting.written.partition(" ")[0].partition("=")[0]
     if not is_flag(name):

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from ssdsl.importers.errors import NoNumber, NoValue
 from ssdsl.importers.foreign import Foreign
 from ssdsl.importers.megatron.flags import FLAGS, ItemList
-from ssdsl.importers.megatron.shell import ShellWord
+from ssdsl.importers.megatron.shell.follow import ShellWord
 from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
+LARGEST = 1e9  # number
 LONGEST_NAME = 8  # words of `<path to data>`
 NEGATIVE = re.compile(r"-\.?\d")
 
@@ -31,7 +32,7 @@ class FlagSetting(Record):
         return any("$" in value for value in self.values)
 
 
-class Outcome(Record):
+class FlagOutcome(Record):
     """The list in which a flag stands, and why. For a flag that became lines of the plan, `says` has the fields of
     `Widths` that these say."""
 
@@ -40,21 +41,21 @@ class Outcome(Record):
     says: tuple[str, ...] = ()
 
 
-def said(*fields: str) -> Outcome:
-    return Outcome(ItemList.SAID, "", fields)
+def said(*fields: str) -> FlagOutcome:
+    return FlagOutcome(ItemList.SAID, "", fields)
 
 
-def became(text: str) -> Outcome:
+def became(text: str) -> FlagOutcome:
     """Of a flag that became something else than lines of widths."""
-    return Outcome(ItemList.SAID, text)
+    return FlagOutcome(ItemList.SAID, text)
 
 
-def silent(reason: str) -> Outcome:
-    return Outcome(ItemList.SILENT, reason)
+def silent(reason: str) -> FlagOutcome:
+    return FlagOutcome(ItemList.SILENT, reason)
 
 
-def refused(reason: str) -> Outcome:
-    return Outcome(ItemList.REFUSED, reason)
+def refused(reason: str) -> FlagOutcome:
+    return FlagOutcome(ItemList.REFUSED, reason)
 
 
 class Arguments(Record):
@@ -94,7 +95,7 @@ class Arguments(Record):
         return self._number(own, r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
     def _number(self, own: FlagSetting, pattern: str) -> float:
-        if not re.fullmatch(pattern, own.values[0]):
+        if not re.fullmatch(pattern, own.values[0]) or abs(float(own.values[0])) > LARGEST:
             kind = "a whole number" if "e" not in pattern else "a number"
             raise PlanError(NoNumber(self.span(own), own.flag, own.values[0], kind))
         return float(own.values[0])

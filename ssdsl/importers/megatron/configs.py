@@ -8,9 +8,9 @@ from typing import Any
 
 from ssdsl.importers.errors import UnreadableConfig
 from ssdsl.importers.foreign import Foreign
-from ssdsl.importers.megatron.arguments import FlagSetting, Outcome, flag_of, refused, silent
+from ssdsl.importers.megatron.arguments import FlagOutcome, FlagSetting, flag_of, refused, silent
 from ssdsl.importers.megatron.flags import FLAGS
-from ssdsl.importers.megatron.shell import ShellWord
+from ssdsl.importers.megatron.shell.follow import ShellWord
 from ssdsl.text.diagnostic import PlanError
 
 OFF = ("false", "none", "null", "")
@@ -123,7 +123,7 @@ BRIDGE_SILENT = {
     "dataset": SECTIONS["dataset"],
     "peft": "all weights train",
 }
-Fixed = tuple[FlagSetting, Outcome]
+Fixed = tuple[FlagSetting, FlagOutcome]
 
 
 # -- DeepSpeed ---------------------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def yaml_settings(source: Foreign) -> tuple[list[FlagSetting], list[Fixed]]:
     return settings, fixed
 
 
-def _yaml_flag(key: str, value: Any, line: int) -> tuple[FlagSetting, Outcome | None]:
+def _yaml_flag(key: str, value: Any, line: int) -> tuple[FlagSetting, FlagOutcome | None]:
     """A flag with its value; a switch that is `false` is left out, as Megatron's tests do."""
     flag = flag_of(key)
     kind = FLAGS[flag].values if flag in FLAGS else "="
@@ -250,7 +250,7 @@ def _line(text: str, key: str) -> int:
 # -- Megatron-Bridge ---------------------------------------------------------------------------------------------------
 
 
-def field(path: str, value: str, written: str, line: int, file: str = "") -> tuple[FlagSetting, Outcome | None]:
+def field(path: str, value: str, written: str, line: int, file: str = "") -> tuple[FlagSetting, FlagOutcome | None]:
     """A field of a config of megatron-core as the flag that sets it, or what becomes of it, if none does."""
     section, name = path.partition(".")[0].lstrip("+~"), path.rpartition(".")[2]
     flag = FIELDS.get(name, name.replace("_", "-"))

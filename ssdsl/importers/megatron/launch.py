@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator
 
-from ssdsl.importers.megatron.arguments import FlagSetting, Outcome, flag_of, is_flag, refused, silent
+from ssdsl.importers.megatron.arguments import FlagOutcome, FlagSetting, flag_of, is_flag, refused, silent
 from ssdsl.importers.megatron.flags import FLAGS
-from ssdsl.importers.megatron.shell import FollowedScript, ShellWord
+from ssdsl.importers.megatron.shell.follow import FollowedScript, ShellWord
 from ssdsl.record import Record
 
 OVERRIDE = re.compile(r"\+{0,2}~?[a-z_]\w*(\.\w+)+=")
@@ -41,7 +41,7 @@ class TrainingLaunch(Record):
 
     words: tuple[ShellWord, ...]
     script: str
-    before: tuple[tuple[FlagSetting, Outcome], ...]
+    before: tuple[tuple[FlagSetting, FlagOutcome], ...]
     world: int
     counted: tuple[FlagSetting, ...]  # what says the number
 
@@ -137,7 +137,7 @@ def _of_variables(script: FollowedScript, nodes: int, counted: list[FlagSetting]
     return (each * number, of_each + of_nodes) if each and number else (0, counted)
 
 
-def others(script: FollowedScript, chosen: tuple[ShellWord, ...]) -> Iterator[tuple[FlagSetting, Outcome]]:
+def others(script: FollowedScript, chosen: tuple[ShellWord, ...]) -> Iterator[tuple[FlagSetting, FlagOutcome]]:
     """Yields the other commands that train."""
     for words in script.commands:
         if words is not chosen and score(words) > 2 and words != chosen:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ssdsl.importers.errors import WidthsDiffer
 from ssdsl.importers.megatron.architectures import BERT, FEATURES, IMAGES, MODELS, PAIRS, DescribedModel
-from ssdsl.importers.megatron.arguments import Arguments, Outcome, became, refused, silent
+from ssdsl.importers.megatron.arguments import Arguments, FlagOutcome, became, refused, silent
 from ssdsl.importers.widths import Net
 from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
@@ -66,6 +66,7 @@ SIZE_FLAGS = {
     "classes": ("num-classes",),
     "window": ("window-size",),
 }
+MOST_LAYERS = 10_000
 OF_EXPERTS = tuple("top expert_ffn shared_ffn groups group_top router_scale balance z_loss capacity".split())
 NO_MODEL = "no model here has all of these layers: give your own with `--model`"
 # Flags that describe a model which no row has, and what it is.
@@ -92,7 +93,7 @@ class ModelChoice(Record):
     net: Net
     layers: int
     experts: int
-    verdicts: Mapping[str, Outcome]
+    verdicts: Mapping[str, FlagOutcome]
     comments: tuple[str, ...]
     kind: DescribedModel | None = None
 
@@ -277,7 +278,7 @@ def _dense_layers(args: Arguments, layers: int) -> list[int]:
     """The layers without experts. Raises PlanError for a pattern of another number of layers."""
     text = args.text("moe-layer-freq", default="1")
     if text.isdigit():
-        return [n for n in range(layers) if n % max(int(text), 1)]
+        return [n for n in range(min(layers, MOST_LAYERS)) if n % max(int(text), 1)]
     pattern = _pattern(text)
     if len(pattern) != layers:
         raise PlanError(
@@ -487,11 +488,12 @@ def _said(
     numbers: Mapping[str, Any],
     args: Arguments,
     stages: int,
-) -> dict[str, Outcome]:
+) -> dict[str, FlagOutcome]:
     """What became of each flag that describes the model."""
-    slots = {slot: name for name, _, slot in (option.partition("=") for option in kind.options.split())}
+    written = [option.partition("=") for option in reversed(kind.options.split())]
+    slots = {slot: name for name, _, slot in written}  # of several the first
     given = dict(word.split("=", 1) for word in text.replace(":", ",", 1).split(",")[1:] if "=" in word)
-    verdicts: dict[str, Outcome] = {}
+    verdicts: dict[str, FlagOutcome] = {}
     size, whose = _usual(args)
     for number, flags in SIZE_FLAGS.items():
         others = (number, f"other_{number}", *(("expert_ffn",) if number == "ffn" and not numbers["moe_ffn"] else ()))
@@ -554,7 +556,7 @@ def _said(
     return verdicts
 
 
-def _of_size(number: str, shown: str, kind: DescribedModel, numbers: Mapping[str, Any], has_slot: bool) -> Outcome:
+def _of_size(number: str, shown: str, kind: DescribedModel, numbers: Mapping[str, Any], has_slot: bool) -> FlagOutcome:
     if shown:
         return became(f"of `--model`: {shown}")
     if number == "positions":
@@ -575,7 +577,7 @@ def _of_size(number: str, shown: str, kind: DescribedModel, numbers: Mapping[str
     return refused(f"no number of `{kind.name}`")
 
 
-def _of_constant(number: str, kind: DescribedModel, numbers: Mapping[str, Any]) -> Outcome:
+def _of_constant(number: str, kind: DescribedModel, numbers: Mapping[str, Any]) -> FlagOutcome:
     """Of a number that no option of a model sets: it changes what is computed, not how it is divided."""
     usual = {"theta": (10000,), "epsilon": (1e-5, 1e-6)}[number]
     if numbers[number] in usual and kind.name != "hf:gpt_oss":
@@ -585,7 +587,7 @@ def _of_constant(number: str, kind: DescribedModel, numbers: Mapping[str, Any]) 
     return refused(f"a number that `{kind.name}` has of its own: the plan does not depend on it")
 
 
-def _of_dropout(kind: DescribedModel, numbers: Mapping[str, Any]) -> dict[str, Outcome]:
+def _of_dropout(kind: DescribedModel, numbers: Mapping[str, Any]) -> dict[str, FlagOutcome]:
     found = {}
     for flag, number, value in (
         ("hidden-dropout", "hidden_dropout", "all"),
@@ -600,7 +602,9 @@ def _of_dropout(kind: DescribedModel, numbers: Mapping[str, Any]) -> dict[str, O
     return found
 
 
-def _of_losses(kind: DescribedModel, args: Arguments, stages: int, numbers: Mapping[str, Any]) -> dict[str, Outcome]:
+def _of_losses(
+    kind: DescribedModel, args: Arguments, stages: int, numbers: Mapping[str, Any]
+) -> dict[str, FlagOutcome]:
     """What became of the losses of a router."""
     flags, found = SIZE_FLAGS["balance"], {}
     wants = _balance(args) > 0

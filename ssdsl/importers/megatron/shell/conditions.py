@@ -3,10 +3,10 @@
 import re
 from fnmatch import fnmatchcase
 
-from ssdsl.importers.megatron.arithmetic import value_of
-from ssdsl.importers.megatron.shell_parse import ShellCommand
-from ssdsl.importers.megatron.shell_text import joined, text_of
-from ssdsl.importers.megatron.shell_values import UNKNOWN, Values
+from ssdsl.importers.megatron.shell.arithmetic import value_of
+from ssdsl.importers.megatron.shell.parse import ShellCommand
+from ssdsl.importers.megatron.shell.values import UNKNOWN, Values
+from ssdsl.importers.megatron.shell.words import joined, text_of
 
 FILE_TESTS = {f"-{letter}" for letter in "abcdefghkprstuwxGLNOS"}
 COMPARED = {"-eq": "==", "-ne": "!=", "-lt": "<", "-le": "<=", "-gt": ">", "-ge": ">="}

@@ -4,9 +4,9 @@ import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ssdsl.importers.megatron.arithmetic import value_of
-from ssdsl.importers.megatron.shell_parse import Piped, ShellCommand, Statement, parse
-from ssdsl.importers.megatron.shell_text import (
+from ssdsl.importers.megatron.shell.arithmetic import value_of
+from ssdsl.importers.megatron.shell.parse import Piped, ShellCommand, Statement, parse
+from ssdsl.importers.megatron.shell.words import (
     NAME,
     Pieces,
     joined,

@@ -6,7 +6,8 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ssdsl.importers.megatron.shell_parse import (
+from ssdsl.importers.megatron.shell.conditions import Answer, Tests
+from ssdsl.importers.megatron.shell.parse import (
     Block,
     Case,
     If,
@@ -19,8 +20,8 @@ from ssdsl.importers.megatron.shell_parse import (
     Statement,
     parse,
 )
-from ssdsl.importers.megatron.shell_tests import Answer, Tests
-from ssdsl.importers.megatron.shell_text import (
+from ssdsl.importers.megatron.shell.values import DEEPEST, LARGEST
+from ssdsl.importers.megatron.shell.words import (
     ASSIGNMENT,
     Pieces,
     Token,
@@ -32,7 +33,6 @@ from ssdsl.importers.megatron.shell_text import (
     tokens,
     words_of,
 )
-from ssdsl.importers.megatron.shell_values import DEEPEST, LARGEST
 from ssdsl.record import Record, replace
 
 MOST = 20_000  # statements, for functions that call themselves

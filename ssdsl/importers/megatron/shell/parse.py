@@ -1,6 +1,6 @@
 """The statements of a shell script, as a tree. What is not understood is a command whose words nobody knows."""
 
-from ssdsl.importers.megatron.shell_text import Token
+from ssdsl.importers.megatron.shell.words import Token
 from ssdsl.record import Record
 
 ENDS = ("then", "elif", "else", "fi", "do", "done", "esac", "}", ";;", ";&", ";;&", ")")
