@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from textwrap import wrap
 
 from bench.works.snippets import SNIPPETS
-from ssdsl.matrix.cell import Cell, Outcome
+from ssdsl.matrix.cell import Cell, CellOutcome
 from ssdsl.record import Record
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -17,7 +17,7 @@ WIDTH = 110
 class Found(Record):
     """What became of a pair on a model, as plain data: `lines` are those of the plan that a refusal shows."""
 
-    outcome: Outcome
+    outcome: CellOutcome
     code: str = ""
     reason: str = ""
     lines: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class Found(Record):
     @property
     def is_wrong(self) -> bool:
         """Whether it is neither proved, verified nor refused."""
-        return self.outcome not in (Outcome.PROVED, Outcome.VERIFIED, Outcome.REFUSED)
+        return self.outcome not in (CellOutcome.PROVED, CellOutcome.VERIFIED, CellOutcome.REFUSED)
 
 
 Pair = tuple[str, str]
@@ -59,7 +59,7 @@ def mark(of_pair: dict[str, Found]) -> str:
         return MARKS["wrong"]
     if not outcomes:
         return MARKS["no model"]
-    if Outcome.REFUSED not in outcomes:
+    if CellOutcome.REFUSED not in outcomes:
         return MARKS["all"]
     return MARKS["some" if len(outcomes) > 1 else "none"]
 
@@ -71,11 +71,11 @@ def section_of(cells: Cells, models: dict[str, str]) -> str:
 
 def _intro(cells: Cells, models: dict[str, str]) -> Iterator[str]:
     tried = [cell for of_pair in cells.values() for cell in of_pair.values()]
-    verified = sum(cell.outcome is Outcome.VERIFIED for cell in tried)
-    refused = sum(cell.outcome is Outcome.REFUSED for cell in tried)
+    verified = sum(cell.outcome is CellOutcome.VERIFIED for cell in tried)
+    refused = sum(cell.outcome is CellOutcome.REFUSED for cell in tried)
     wrong = sum(cell.is_wrong for cell in tried)
     pairs = [of_pair.values() for of_pair in cells.values() if of_pair]
-    trained = sum(any(cell.outcome is Outcome.VERIFIED for cell in of_pair) for of_pair in pairs)
+    trained = sum(any(cell.outcome is CellOutcome.VERIFIED for cell in of_pair) for of_pair in pairs)
     text = (
         "Each pair of statements is a plan, made of the lines of both, on 1 to 4 devices. It is proved on each model "
         "on which both statements work alone. On one of these models it is also trained for two steps, with its ranks "
@@ -119,7 +119,7 @@ def _refusals(cells: Cells) -> Iterator[str]:
     found: dict[tuple[str, str, tuple[str, ...]], dict[str, list[str]]] = {}
     for (one, other), of_pair in cells.items():
         for model, cell in of_pair.items():
-            if cell.outcome is Outcome.REFUSED:
+            if cell.outcome is CellOutcome.REFUSED:
                 key = cell.code, _cell(cell.reason), cell.lines
                 name = one if one == other else f"{one} x {other}"
                 found.setdefault(key, {}).setdefault(name, []).append(model)

@@ -17,7 +17,7 @@ import torch
 from bench.works.page import Cells, Found, Pair, faults, found_of, section_of, with_section
 from bench.works.snippets import SNIPPETS, Snippet, kernels_of, pairs, plan_of
 from ssdsl.ir.program import Kernels
-from ssdsl.matrix.cell import Cell, Outcome, PlanText
+from ssdsl.matrix.cell import Cell, CellOutcome, PlanText
 from ssdsl.matrix.trials import Trials
 from ssdsl.model.captured import ModelRequest, captured
 from ssdsl.plan.errors.select import NoSuchKind, NoSuchPath
@@ -91,7 +91,7 @@ def shared_out(cells: Cells, everywhere: bool) -> dict[str, list[Pair]]:
     found: dict[str, list[Pair]] = {}
     work: Counter[str] = Counter()
     for pair, of_pair in cells.items():
-        able = [name for name, cell in of_pair.items() if cell.outcome is Outcome.PROVED]
+        able = [name for name, cell in of_pair.items() if cell.outcome is CellOutcome.PROVED]
         for name in able if everywhere else sorted(able, key=lambda name: work[name])[:1]:
             found.setdefault(name, []).append(pair)
             work[name] += SLOW if "compiled" in pair else 1

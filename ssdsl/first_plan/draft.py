@@ -18,7 +18,7 @@ class Width(Record):
     about: str
 
 
-class Draft(Record):
+class PlanDraft(Record):
     """The axes, and the statements from the mesh to the `assign`, one text each. `state` are those about the state of
     training, which stand behind the others. `about` says in a few words what is divided how."""
 
@@ -41,7 +41,7 @@ class Draft(Record):
         blocks = ("\n".join(params), mesh, "\n".join(self.statements), "\n".join(self.state), self.assign)
         return "\n\n".join(block for block in blocks if block) + "\n"
 
-    def also(self, *statements: str) -> "Draft":
+    def also(self, *statements: str) -> "PlanDraft":
         """The draft with further statements."""
         return replace(self, statements=(*self.statements, *statements))
 
@@ -49,7 +49,7 @@ class Draft(Record):
 class Chosen(Record):
     """A draft that is proved, and what became of it."""
 
-    draft: Draft
+    draft: PlanDraft
     cell: Cell
 
     @property
@@ -66,7 +66,7 @@ class Tries:
         self.trials = trials
         self.graph = trials.workspace.graph
         device = Width("dp", "D", 1, "devices: no statement divides this model")
-        draft = Draft((device,), about=("one device",))
+        draft = PlanDraft((device,), about=("one device",))
         cell = self.cell(draft.text)
         if not cell.is_proved:
             raise PlanError(cell.reason) if cell.reason is not None else InternalError(cell.fault)
@@ -81,7 +81,7 @@ class Tries:
         """Whether a plan is proved, and all of its statements have an effect: else there is a warning."""
         return cell.is_proved and {d.code for d in cell.warnings} <= self._of_model
 
-    def of(self, draft: Draft) -> Chosen | None:
+    def of(self, draft: PlanDraft) -> Chosen | None:
         """The draft with what becomes of it, if that is proved."""
         cell = self.cell(draft.text)
         return Chosen(draft, cell) if self.proves(cell) else None

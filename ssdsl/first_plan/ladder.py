@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
-from ssdsl.first_plan.draft import Chosen, Draft, Tries, Width
+from ssdsl.first_plan.draft import Chosen, PlanDraft, Tries, Width
 from ssdsl.lang.formatter.spell import spell_dim
 from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Graph, Stage
@@ -72,14 +72,14 @@ def _layout(tries: Tries, data: int, layers: int) -> Chosen | None:
         *((replace(DATA, size=data),) if data > 1 else ()),
         *((replace(LAYERS, size=layers),) if layers > 1 else ()),
     )
-    chosen: Chosen | None = Chosen(Draft(widths, about=()), tries.alone.cell)
+    chosen: Chosen | None = Chosen(PlanDraft(widths, about=()), tries.alone.cell)
     assert chosen is not None
     if data > 1:
         chosen = _with_batch(tries, chosen.draft, data)
     return _with_layers(tries, chosen, layers) if chosen is not None and layers > 1 else chosen
 
 
-def _with_batch(tries: Tries, draft: Draft, parts: int) -> Chosen | None:
+def _with_batch(tries: Tries, draft: PlanDraft, parts: int) -> Chosen | None:
     """The draft with parts of the batch; of experts each device has some."""
     batch = "split model by batch into dp"
     experts = ("split model by experts into dp", f"{batch} where possible"), "experts and the batch"
@@ -140,7 +140,7 @@ def _unequal(tries: Tries, count: int) -> Chosen | None:
         width = replace(DATA if name == "batch" else LAYERS, size=count)
         parts = [sizes[0] // count + (k < sizes[0] % count) for k in range(count)]
         line = f"split model by {spell_dim(name)} into {width.axis} = {parts}"
-        chosen = tries.of(Draft((width,), (line,), about=(f"{name} in unequal parts over {width.axis}",)))
+        chosen = tries.of(PlanDraft((width,), (line,), about=(f"{name} in unequal parts over {width.axis}",)))
         if chosen is not None and _is_less(chosen, tries.alone):
             return chosen
     return None
@@ -151,7 +151,7 @@ def _stages(tries: Tries, count: int) -> Chosen | None:
     width = Width("pp", "S", count, "stages: each device has some of the layers")
     lines = ("let stage = balance(model, S)",)
     assign = "assign stage[s] to gpus[pp = s] for s in 0..S"
-    chosen = tries.of(Draft((width,), lines, assign=assign, about=("stages of layers over pp",)))
+    chosen = tries.of(PlanDraft((width,), lines, assign=assign, about=("stages of layers over pp",)))
     return chosen if chosen is not None and _is_less(chosen, tries.alone) else None
 
 
@@ -159,7 +159,7 @@ def _state_only(tries: Tries, count: int) -> Chosen | None:
     """The state of training in parts; each device computes all."""
     width = replace(DATA, size=count, about="devices: each has a part of the state of training")
     drafts = (
-        Draft((width,), state=(state,), about=("the state of training over dp",)) for state in (WEIGHTS, OPTIMIZER)
+        PlanDraft((width,), state=(state,), about=("the state of training over dp",)) for state in (WEIGHTS, OPTIMIZER)
     )
     return next((chosen for draft in drafts if (chosen := tries.of(draft)) is not None), None)
 

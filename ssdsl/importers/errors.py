@@ -147,7 +147,9 @@ class NoSuchConfig(Diagnostic):
 
     @property
     def which(self) -> str:
-        return f"no config `{self.function}`" if self.function else "several configs, or none"
+        if self.function:
+            return f"no config `{self.function}`"
+        return "no config" if self.told.startswith("it has no") else "several configs"
 
 
 class WorldTooSmall(Diagnostic):

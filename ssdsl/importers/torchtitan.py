@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from ssdsl.importers.errors import NothingToImport
 from ssdsl.importers.foreign import Foreign
 from ssdsl.importers.imported import Imported, Item
 from ssdsl.importers.titan.asked import ConfigReader, TitanWidths
@@ -12,6 +13,7 @@ from ssdsl.importers.titan.setting import TitanSetting, UnreadValue
 from ssdsl.importers.titan.settings import Configuration, found_file, given_by, is_command
 from ssdsl.importers.widths import PlanLines, plan_of
 from ssdsl.lang.suggest import suggest
+from ssdsl.text.diagnostic import PlanError
 
 SECTIONS = (
     "job model training parallelism experimental activation_checkpoint compile optimizer lr_scheduler metrics "
@@ -39,6 +41,9 @@ def recognises(foreign: Foreign) -> bool:
 def read(foreign: Foreign) -> Imported:
     """The plan of a configuration. Raises PlanError for one that cannot be read."""
     given = given_by(foreign)
+    if not given.settings:
+        why = "it names no configuration of torchtitan's, and has no flag of one"
+        raise PlanError(NothingToImport(None, foreign.given[:60], why, "torchtitan"))
     settings = [(s, ALIASES.get(s.key, s.key)) for s in given.settings]
     last = {key: setting for setting, key in settings if not setting.replaced}
     old = any(

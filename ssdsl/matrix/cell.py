@@ -12,7 +12,7 @@ from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source
 
 
-class Outcome(StrEnum):
+class CellOutcome(StrEnum):
     """What became of a plan. The last three are failures."""
 
     PROVED = "proved"
@@ -57,7 +57,7 @@ class Cell(Record):
     model: str
     plan: str
     params: Mapping[str, int]
-    outcome: Outcome
+    outcome: CellOutcome
     devices: int = 0
     is_proved: bool = False  # what is proved may still be wrong, which is a bug
     work: float | None = None
@@ -76,4 +76,4 @@ class Cell(Record):
     @property
     def is_failure(self) -> bool:
         """Whether something is wrong: a matrix with such a cell exits with 1."""
-        return self.outcome in (Outcome.UNCOMPARED, Outcome.WRONG, Outcome.CRASHED)
+        return self.outcome in (CellOutcome.UNCOMPARED, CellOutcome.WRONG, CellOutcome.CRASHED)

@@ -6,7 +6,7 @@ from itertools import islice, zip_longest
 
 from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import example_plans, shipped_plans
-from ssdsl.matrix.cell import Cell, Outcome, PlanText
+from ssdsl.matrix.cell import Cell, CellOutcome, PlanText
 from ssdsl.matrix.trials import Trials
 from ssdsl.plan.declarations import declarations
 from ssdsl.record import Record
@@ -95,7 +95,7 @@ def plan_on_model(
 
 def _is_good(cell: Cell) -> bool:
     fits = cell.report is None or not cell.report.over_bytes
-    return cell.outcome is Outcome.PROVED and divides(cell) and fits
+    return cell.outcome is CellOutcome.PROVED and divides(cell) and fits
 
 
 def divides(cell: Cell) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ssdsl.analyse.state import MIXED, StatePrecision
 from ssdsl.analyse.work import device_share
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.matrix.cell import Cell, Outcome, PlanText, Worst
+from ssdsl.matrix.cell import Cell, CellOutcome, PlanText, Worst
 from ssdsl.prove.failures import ProofFailed
 from ssdsl.record import replace
 from ssdsl.run.errors import CodesDiffer, PiecesDisagree, PiecesIncomplete
@@ -41,12 +41,12 @@ class Trials:
     def cell(self, plan: PlanText, params: Mapping[str, int]) -> Cell:
         """What becomes of a plan. A mistake of ssdsl is a cell as well, so that the others are still tried."""
         start = time.perf_counter()
-        cell = Cell(self.name, plan.name, params, Outcome.REFUSED)
+        cell = Cell(self.name, plan.name, params, CellOutcome.REFUSED)
         try:
             candidate = self.workspace.candidate(plan.source, params, plan.folder)
             compiled = self.workspace.proved(candidate)
             work, warnings = device_share(compiled.program), compiled.warnings
-            cell = replace(cell, outcome=Outcome.PROVED, is_proved=True, work=work, warnings=warnings)
+            cell = replace(cell, outcome=CellOutcome.PROVED, is_proved=True, work=work, warnings=warnings)
             cell = replace(cell, devices=compiled.plan.devices)
             if self.on is not None:
                 cell = replace(cell, report=self.workspace.simulate(candidate, self.on, state=self.state))
@@ -54,11 +54,11 @@ class Trials:
                 cell = _verified(self.verifier, cell, plan, compiled)
         except PlanError as error:
             first = error.diagnostics[0]
-            outcome = Outcome.WRONG if isinstance(first, WRONG) else Outcome.REFUSED
+            outcome = CellOutcome.WRONG if isinstance(first, WRONG) else CellOutcome.REFUSED
             cell = replace(cell, outcome=outcome, reason=first)
         except Exception as error:
             self.workspace.clear()
-            cell = replace(cell, outcome=Outcome.CRASHED, fault="".join(traceback.format_exception(error)))
+            cell = replace(cell, outcome=CellOutcome.CRASHED, fault="".join(traceback.format_exception(error)))
         return replace(cell, seconds=time.perf_counter() - start)
 
 
@@ -70,13 +70,13 @@ def _verified(verifier: "VerifierInThreads", cell: Cell, plan: PlanText, compile
     try:
         found = verifier.verify(compiled, cell.params, plan.folder)
     except RanksFailed as failure:
-        return replace(cell, outcome=Outcome.CRASHED, fault=f"{failure.kind}: {failure}")
+        return replace(cell, outcome=CellOutcome.CRASHED, fault=f"{failure.kind}: {failure}")
     cell = replace(cell, worst=_worst(found))
     if (wrong := difference(found, verifier.graph)) is not None:
-        return replace(cell, outcome=Outcome.WRONG, reason=wrong)
+        return replace(cell, outcome=CellOutcome.WRONG, reason=wrong)
     if (nothing := nothing_compared(found, verifier.model, verifier.graph)) is not None:
-        return replace(cell, outcome=Outcome.UNCOMPARED, reason=nothing)
-    return replace(cell, outcome=Outcome.VERIFIED)
+        return replace(cell, outcome=CellOutcome.UNCOMPARED, reason=nothing)
+    return replace(cell, outcome=CellOutcome.VERIFIED)
 
 
 def _worst(found: "tuple[Comparison, ...]") -> Worst:

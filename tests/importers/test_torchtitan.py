@@ -221,6 +221,7 @@ def test_what_is_asked_for_is_proved(keys: dict[str, Any], tmp_path: Path) -> No
     compiled(found, tmp_path)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["llama3", "qwen3", "deepseek_v3", "llama4", "gpt_oss"])
 def test_each_model_is_captured_and_cut(name: str, tmp_path: Path) -> None:
     flavor = next(flavor for flavor in FAMILIES[name][-1].flavors)
@@ -587,6 +588,11 @@ def test_mistakes(
         texts.setdefault(code, []).append(render(raised.value.diagnostics[0]) + "\n")
     for code, shown in texts.items():
         golden(ERRORS / f"{code}.err", "\n".join(shown))
+
+
+def test_a_command_without_a_configuration() -> None:
+    with pytest.raises(PlanError, match="E0700"):
+        read(command("NGPU=4 ./run_train.sh"))
 
 
 def test_the_names_of_flavors_are_unlike() -> None:

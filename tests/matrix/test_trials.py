@@ -10,7 +10,7 @@ from ssdsl.cli.terminal import results
 from ssdsl.ir.program import Kernels
 from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
-from ssdsl.matrix.cell import Cell, Outcome, PlanText
+from ssdsl.matrix.cell import Cell, CellOutcome, PlanText
 from ssdsl.matrix.settings import plan_texts, settings_of
 from ssdsl.matrix.trials import Trials
 from ssdsl.run.in_process.run_in_process import Finished, RanksFailed
@@ -43,21 +43,21 @@ def trials() -> Trials:
 
 def test_a_plan_is_proved_or_verified(trials: Trials) -> None:
     proved = Trials("gpt", trials.workspace).cell(shipped("tensor_parallel"), {"T": 2})
-    assert proved.outcome is Outcome.PROVED and proved.worst is None and proved.devices == 2
+    assert proved.outcome is CellOutcome.PROVED and proved.worst is None and proved.devices == 2
     verified = trials.cell(shipped("tensor_parallel"), {"T": 2})
-    assert verified.outcome is Outcome.VERIFIED and verified.is_proved
+    assert verified.outcome is CellOutcome.VERIFIED and verified.is_proved
     assert verified.worst is not None and 0 < verified.worst.of_allowed < 1
 
 
 def test_what_is_refused_is_no_failure(trials: Trials) -> None:
     cell = trials.cell(shipped("data_parallel"), {"D": 3})
-    assert cell.outcome is Outcome.REFUSED and not cell.is_failure and not cell.is_proved
+    assert cell.outcome is CellOutcome.REFUSED and not cell.is_failure and not cell.is_proved
     assert cell.reason is not None and cell.reason.code == "E0203"
 
 
 def test_what_training_refuses_is_refused_by_its_code() -> None:
     cell = trials_of("Adafactor").cell(shipped("zero"), {"D": 2})
-    assert cell.outcome is Outcome.REFUSED and cell.is_proved
+    assert cell.outcome is CellOutcome.REFUSED and cell.is_proved
     assert (
         cell.reason is not None and cell.reason.code == "E0555" and "Adafactor" in cell.reason.text(cell.reason.title)
     )
@@ -72,7 +72,7 @@ def test_a_wrong_loss_is_found(trials: Trials, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(in_threads, "run_in_process", wrong)
     cell = trials.cell(shipped("data_parallel"), {"D": 2})
-    assert cell.outcome is Outcome.WRONG and cell.is_failure
+    assert cell.outcome is CellOutcome.WRONG and cell.is_failure
     assert cell.reason is not None and cell.reason.code == "E0512"
 
 
@@ -86,8 +86,8 @@ def test_what_breaks_is_a_cell_and_the_next_is_tried(
     with monkeypatch.context() as patch:
         patch.setattr(in_threads, "run_in_process", broken)
         cell = trials.cell(shipped("data_parallel"), {"D": 2})
-    assert cell.outcome is Outcome.CRASHED and cell.is_failure and str(error) in cell.fault
-    assert trials.cell(shipped("data_parallel"), {"D": 2}).outcome is Outcome.VERIFIED
+    assert cell.outcome is CellOutcome.CRASHED and cell.is_failure and str(error) in cell.fault
+    assert trials.cell(shipped("data_parallel"), {"D": 2}).outcome is CellOutcome.VERIFIED
 
 
 def test_a_loss_that_is_not_finite_is_not_compared() -> None:
@@ -102,7 +102,7 @@ def test_a_loss_that_is_not_finite_is_not_compared() -> None:
         cell = Trials("gpt", Workspace(graph), verifier).cell(shipped("data_parallel"), {"D": 2})
     finally:
         weight.data.copy_(kept)
-    assert cell.outcome is Outcome.UNCOMPARED and cell.is_failure and cell.is_proved
+    assert cell.outcome is CellOutcome.UNCOMPARED and cell.is_failure and cell.is_proved
 
 
 def test_settings_are_those_that_are_asked_for_and_those_that_a_plan_lists() -> None:
@@ -137,6 +137,6 @@ def test_the_table_of_100_columns_has_every_cell_on_a_line(trials: Trials) -> No
 
 
 def test_the_words_of_a_failure_stand_out(trials: Trials) -> None:
-    cell = Cell("gpt", "mine", {"T": 2}, Outcome.CRASHED, fault="RuntimeError: broken")
+    cell = Cell("gpt", "mine", {"T": 2}, CellOutcome.CRASHED, fault="RuntimeError: broken")
     view = matrix_view((cell,))
     assert "CRASHED" in view.rows[0] and view.notes[0] == "1 cell: 1 crashed"

@@ -11,7 +11,7 @@ from bench.works.run import MODELS, Tries, shared_out
 from bench.works.snippets import SNIPPETS, pairs, plan_of
 from ssdsl.lang.format import format_script
 from ssdsl.lang.parse import parse
-from ssdsl.matrix.cell import Outcome
+from ssdsl.matrix.cell import CellOutcome
 from ssdsl.text.diagnostic import REGISTRY
 from ssdsl.text.source import Source
 
@@ -75,10 +75,10 @@ def tries(name: str) -> Tries:
 def test_cells_are_as_the_table_says(one: str, other: str) -> None:
     found = found_of(tries("gpt").of(BY_NAME[one], BY_NAME[other], trains=True))
     letter = table()[one, other]
-    if found.outcome is Outcome.REFUSED:
+    if found.outcome is CellOutcome.REFUSED:
         assert letter in (MARKS["none"], MARKS["some"]) and f"| {found.code} |" in section()
     else:
-        assert found.outcome is Outcome.VERIFIED and letter in (MARKS["all"], MARKS["some"])
+        assert found.outcome is CellOutcome.VERIFIED and letter in (MARKS["all"], MARKS["some"])
 
 
 def test_two_snippets_make_one_plan() -> None:
@@ -91,13 +91,15 @@ def test_two_snippets_make_one_plan() -> None:
 
 
 def test_what_is_wrong_is_marked() -> None:
-    right, refused, wrong = (Found(outcome) for outcome in (Outcome.VERIFIED, Outcome.REFUSED, Outcome.WRONG))
+    right, refused, wrong = (
+        Found(outcome) for outcome in (CellOutcome.VERIFIED, CellOutcome.REFUSED, CellOutcome.WRONG)
+    )
     assert mark({}) == "." and mark({"gpt": right}) == "v" and mark({"gpt": right, "swin": refused}) == "~"
     assert mark({"gpt": refused}) == "x" and mark({"gpt": right, "swin": wrong}) == "!"
 
 
 def test_each_pair_is_trained_on_one_model_or_on_all() -> None:
-    proved, refused = Found(Outcome.PROVED), Found(Outcome.REFUSED)
+    proved, refused = Found(CellOutcome.PROVED), Found(CellOutcome.REFUSED)
     cells: Cells = {("dp", "tp"): {"a": proved, "b": proved}, ("dp", "sp"): {"a": proved, "b": proved}}
     cells["tp", "sp"] = {"a": refused}
     assert shared_out(cells, False) == {"a": [("dp", "tp")], "b": [("dp", "sp")]}

@@ -169,7 +169,7 @@ class NamedModel(Record):
         name = self.family.model
         if ":" not in name:  # of the zoo: the size that differs in the fewest numbers
             sizes = {size: LLAMA_SIZES[size].numbers for size in LLAMA_SIZES}
-            base = min(sizes, key=lambda size: sum(sizes[size].get(word) != n for word, n in numbers.items()))
+            base = min(sizes, key=lambda size: _distance(sizes[size], numbers))
             numbers = {word: n for word, n in numbers.items() if sizes[base].get(word) != n}
             name = f"{name}:{base}"
         options = "".join(f",{word}={_option(value)}" for word, value in numbers.items())
@@ -201,6 +201,11 @@ def named(name: str, flavor: str) -> NamedModel | None:
 def flavors(name: str) -> list[str]:
     """The flavors of a model that are known here."""
     return [flavor for family in FAMILIES.get(SAME.sub("", name), ()) for flavor in family.flavors]
+
+
+def _distance(size: Mapping[str, Any], numbers: Mapping[str, Any]) -> tuple[bool, int]:
+    """How far a size is from some numbers: whether it is as wide, then how many of the numbers it does not have."""
+    return size["hidden"] != numbers["hidden"], sum(size.get(word) != n for word, n in numbers.items())
 
 
 def _option(value: Any) -> str:

@@ -65,12 +65,13 @@ class VerifierInThreads:
         count, unlike = unlike_codes(self.model, altered.graph, program, self.training.seed)
         if unlike:
             raise PlanError(CodesDiffer(None, unlike[0], len(unlike), count))
-        torch._dynamo.reset()  # it skips frames of a file that ran in a dispatch mode, in float64
         whole = compile_lossless(source, self.graph, overrides, folder, kernels=self.kernels)
         return self.compared(whole.program, altered.without_compression(self.graph))
 
     def compared(self, program: Program, changes: Altered | None) -> tuple[Comparison, ...]:
         """A program beside a single device that trains the model with these changes; raises as `verify` does."""
+        if self.kernels is Kernels.COMPILED:
+            torch._dynamo.reset()  # it skips frames of a file that ran in a dispatch mode, in float64
         with one_thread():
             return self._compared(program, changes)
 

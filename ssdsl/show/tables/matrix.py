@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ssdsl.lang.suggest import counted, joined
-from ssdsl.matrix.cell import Cell, Outcome, Worst
+from ssdsl.matrix.cell import Cell, CellOutcome, Worst
 from ssdsl.show.tables.sweep import reasons
 from ssdsl.show.view import Column, ColumnKind, Value, View
 
@@ -55,7 +55,7 @@ def _values(cell: Cell) -> dict[str, Value]:
 
 def _notes(cells: tuple[Cell, ...]) -> Iterator[str]:
     counts = Counter(cell.outcome for cell in cells)
-    found = joined([f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome]], "and")
+    found = joined([f"{counts[outcome]} {outcome}" for outcome in CellOutcome if counts[outcome]], "and")
     yield f"{counted(len(cells), 'cell')}: {found}"
     several = len({cell.model for cell in cells}) > 1
     yield from reasons((c.reason, _words(c, several)) for c in cells if c.reason is not None)
@@ -81,7 +81,7 @@ def matrix_json(cells: tuple[Cell, ...]) -> dict[str, Any]:
     counts = Counter(cell.outcome for cell in cells)
     return {
         "version": VERSION,
-        "counts": {outcome: counts[outcome] for outcome in Outcome},
+        "counts": {outcome: counts[outcome] for outcome in CellOutcome},
         "cells": [cell_json(cell) for cell in cells],
     }
 
