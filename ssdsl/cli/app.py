@@ -18,6 +18,7 @@ from ssdsl.cli.commands.diff import diff
 from ssdsl.cli.commands.discover import discover
 from ssdsl.cli.commands.explain import explain
 from ssdsl.cli.commands.fmt import fmt
+from ssdsl.cli.commands.import_ import import_
 from ssdsl.cli.commands.lsp import lsp
 from ssdsl.cli.commands.profile import profile
 from ssdsl.cli.commands.prove import prove
@@ -58,14 +59,14 @@ def _main(
 Commands = tuple[Callable[..., None], ...]
 WITH_MODEL: Commands = (run, verify, check, prove, show, compile_, repl, simulate)
 WITH_MODEL += (profile, diff, reshard, sweep, search, capture, discover)
-WITHOUT_MODEL: Commands = (cache, models, plans, ops, explain, fmt, lsp)
+WITHOUT_MODEL: Commands = (import_, cache, models, plans, ops, explain, fmt, lsp)
 for command in WITH_MODEL:
     kind = (
         PlanCommand if command not in (profile, diff, reshard, capture, discover) else CheckedCommand
     )  # these take several plans, or none
     app.command(command.__name__.strip("_"), cls=kind)(takes_model(command))
 for command in WITHOUT_MODEL:
-    app.command(cls=CheckedCommand)(command)
+    app.command(command.__name__.strip("_"), cls=CheckedCommand)(command)
 for name, group in (("clusters", clusters), ("checkpoint", checkpoint)):
     for subcommand in group.registered_commands:
         subcommand.cls = CheckedCommand

@@ -12,7 +12,7 @@ from ssdsl.record import Record
 ATTENTION = "model.scaled_dot_product_attention"
 
 
-class Exchange(StrEnum):
+class Meeting(StrEnum):
     """What attention does about a sequence that is cut over devices."""
 
     RING = "ring"  # keys and values go around
@@ -59,7 +59,7 @@ class Widths(Record):
     tensor: int = 1
     sequence: bool = False
     context: int = 1
-    attention: Exchange = Exchange.RING
+    attention: Meeting = Meeting.RING
     experts: int = 1
     expert_tensor: int = 0
     stages: int = 1
@@ -70,6 +70,13 @@ class Widths(Record):
     micro: int = 1
     state: Keeps | None = None
     recompute: tuple[str, ...] = ()
+
+    @property
+    def are_zigzag(self) -> bool:
+        """Whether a device has a chunk from either end of the sequence, so that all compute as much of causal
+        attention. No other axis cuts such chunks (E0401): with `sequence`, and with heads exchanged, parts are runs."""
+        is_cut_again = self.sequence and self.tensor > 1
+        return self.context > 1 and self.attention is not Meeting.HEADS and not is_cut_again
 
 
 class PlanLine(Record):
@@ -205,7 +212,7 @@ def _imports(widths: Widths) -> list[PlanLine]:
         found.append(PlanLine("use tensor_parallel: tensor_parallel"))
     both = [
         *(["sequence_parallel"] if widths.tensor > 1 and widths.sequence else []),
-        *(["zigzag"] if widths.context > 1 and widths.attention is not Exchange.HEADS else []),
+        *(["zigzag"] if widths.are_zigzag else []),
     ]
     return found + ([PlanLine(f"use sequence_parallel: {', '.join(both)}")] if both else [])
 
@@ -256,13 +263,15 @@ def _operators(widths: Widths, net: Net) -> Iterator[PlanLine]:
 
 
 def _context(widths: Widths, others: str, attention: str) -> Iterator[PlanLine]:
-    if widths.attention is Exchange.HEADS:
+    """Yields the parts of the sequence: a chunk from either end, or runs where they are cut once more."""
+    if widths.attention is Meeting.HEADS:
         yield PlanLine(f"split {attention} by heads into cp", ("context", "attention"))
         yield PlanLine(f"split {others} - {attention} by seq into cp", ("context", "attention"))
         return
-    yield PlanLine(f"split {others} by seq into cp parts zigzag(C)", ("context", "attention"))
-    if widths.attention is Exchange.RING:
-        yield PlanLine(f"split {attention} by seq.keys into cp parts zigzag(C)", ("attention",))
+    parts = "cp parts zigzag(C)" if widths.are_zigzag else "cp"
+    yield PlanLine(f"split {others} by seq into {parts}", ("context", "attention"))
+    if widths.attention is Meeting.RING:
+        yield PlanLine(f"split {attention} by seq.keys into {parts}", ("attention",))
 
 
 def _state(widths: Widths) -> Iterator[PlanLine]:

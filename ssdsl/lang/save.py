@@ -23,7 +23,9 @@ def save_text(file: str, text: str | bytes) -> None:
 class FileMark(StrEnum):
     """A text in each file of a kind that ssdsl writes, as a regular expression."""
 
-    PLAN = r"(?m)^ *# (?:\w+ = \d+|not taken(?: \(.*\))?): "  # a search's note on a number, or on a branch
+    PLAN = (
+        r"(?m)^ *# (?:\w+ = \d+|not taken(?: \(.*\))?): |^# Imported from "  # a search's note on a number or a branch
+    )
     GRAPH = r"(?s)\APK.{28}header\.json"
     COSTS = r'\A\{\s*"(?:unit|profile)"'
     TRACE = r'\A\{"traceEvents": \['
