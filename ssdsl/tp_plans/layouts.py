@@ -267,8 +267,26 @@ def _uncut(found: Layouts, operator: Operator, reads: list[Lies], dim: int, valu
         return f"`{operator.kind}` needs all of `{name}`, and reads a part of `{value}`"
     for operand, lies in zip(operator.inputs, reads, strict=True):
         if lies.kind is Kind.WHOLE and operand.carries(dim) and not _follows(found, operand):
+            if _is_repeated(found, operator, operand, dim):
+                continue
             return f"`{operator.kind}` reads a part of `{value}` along `{name}`, and all of `{operand.value}`"
     return ""
+
+
+def _is_repeated(found: Layouts, operator: Operator, operand: Operand, dim: int) -> bool:
+    """Whether a value is repeated along a dimension: as often as there are parts, in the model's code. Its maker then
+    computes a part, too."""
+    maker = found.graph.makers.get(operand.value)
+    if maker is None or maker.kind != "expand" or maker.name in found.cuts:
+        return False
+    axis = next(n for n, dims in enumerate(operand.axes) if dim in dims)
+    made = maker.outputs[0].axes[axis]
+    place = operand.axes[axis].index(dim)
+    if place >= len(made) or any(o.carries(made[place]) for o in maker.inputs):
+        return False
+    found.cuts[maker.name] = made[place]
+    found.made[operand.value] = Lies(Kind.CUT, axis, place)
+    return True
 
 
 def _follows(found: Layouts, operand: Operand) -> bool:

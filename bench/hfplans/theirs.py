@@ -1,0 +1,146 @@
+"""A small model of transformers under its own tensor parallel plan, on two gloo processes, against one process."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ssdsl.record import Record
+
+DEVICES = 2
+EQUAL = 2e-3  # the largest difference of equal gradients, as a part of the largest number of the right one
+NOISE = 1e-7  # a gradient without a larger number is none
+
+
+class Seen(Record):
+    """What a run shows: the two losses, and of each weight whose gradient differs on some device, by how much: the
+    largest difference, as a part of the largest number of the right gradient. `failed` is how the run ended, if not."""
+
+    loss: float = 0.0
+    right_loss: float = 0.0
+    differ: Mapping[str, float] = {}
+    unused: tuple[str, ...] = ()
+    failed: str = ""
+
+    @property
+    def is_equal(self) -> bool:
+        return not (self.failed or self.differ) and self.is_loss_equal
+
+    @property
+    def is_loss_equal(self) -> bool:
+        return abs(self.loss - self.right_loss) <= EQUAL * abs(self.right_loss)
+
+
+def disturbed(module: Any) -> None:
+    """Adds noise to all weights: where they are zero or one, wrong gradients could be equal to right ones."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter.dtype) * 0.1)
+
+
+def seen(cls: Any, folder: Path, batch: Mapping[str, torch.Tensor], plan: Mapping[str, str] | None, limit_s: float) -> Seen:
+    """Runs the model saved in a folder on one process and on two, with `plan` in place of its own entries if given."""
+    right = _gradients(cls.from_pretrained(folder, dtype=torch.float32), batch)
+    forks = [_fork(lambda r=rank: _rank(r, cls, folder, batch, plan)) for rank in range(DEVICES)]
+    ends = _awaited(forks, limit_s)
+    results = []
+    for rank in range(DEVICES):
+        path = folder / f"rank{rank}.pt"
+        results.append(torch.load(path, weights_only=False) if path.exists() else {"failed": ends})
+    failures = [found["failed"] for found in results if found.get("failed")]
+    if failures:
+        own = [text for text in failures if "Connection" not in text and "imed out" not in text]
+        return Seen(failed=(own or failures)[0])
+    return _compared(right, results)
+
+
+def _compared(right: Mapping[str, Any], results: list[Mapping[str, Any]]) -> Seen:
+    differ, unused = dict[str, float](), []
+    for name, expected in right["grads"].items():
+        if expected is None or expected.abs().max() < NOISE:
+            unused.append(name)
+            continue
+        worst = 0.0
+        for found in results:
+            got = found["grads"].get(name)
+            if got is None or got.shape != expected.shape:
+                worst = float("inf")
+                continue
+            worst = max(worst, float((got - expected).abs().max() / expected.abs().max()))
+        if not worst <= EQUAL:
+            differ[name] = worst
+    losses = [found["loss"] for found in results]
+    far = max(losses, key=lambda loss: abs(loss - right["loss"]))
+    return Seen(far, right["loss"], differ, tuple(unused))
+
+
+def _gradients(model: Any, batch: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    model.eval()
+    result = model(**batch)
+    loss = getattr(result, "loss", None)
+    loss = result[0].float().square().mean() if loss is None else loss
+    loss.backward()
+    return {"loss": float(loss), "grads": {name: _whole(p.grad) for name, p in model.named_parameters()}}
+
+
+def _whole(gradient: Any) -> torch.Tensor | None:
+    if gradient is None:
+        return None
+    return (gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient).detach().clone()
+
+
+def _rank(rank: int, cls: Any, folder: Path, batch: Mapping[str, torch.Tensor], plan: Mapping[str, str] | None) -> None:
+    """One of the processes: leaves its loss and gradients, or its failure, in the folder."""
+    from datetime import timedelta
+
+    from transformers.distributed import DistributedConfig
+
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(DEVICES)}
+    found: dict[str, Any]
+    try:
+        dist.init_process_group(
+            "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=DEVICES, timeout=timedelta(seconds=40)
+        )
+        config = DistributedConfig(tp_size=DEVICES, **({} if plan is None else {"tp_plan": dict(plan)}))
+        model = cls.from_pretrained(folder, distributed_config=config, dtype=torch.float32)
+        found = _gradients(model, batch)
+    except Exception as error:  # their code may raise anything
+        lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+        found = {"failed": f"{type(error).__name__}: {lines[0][:300] if lines else ''}"}
+    torch.save(found, folder / f"part{rank}.pt")
+    (folder / f"part{rank}.pt").rename(folder / f"rank{rank}.pt")
+
+
+def _fork(work: Callable[[], None]) -> int:
+    """A child process that does some work and ends."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return child
+
+
+def _awaited(children: list[int], limit_s: float) -> str:
+    """Waits until all have ended; kills those that take longer. Returns how they ended."""
+    end, open_, codes = time.monotonic() + limit_s, set(children), dict[int, int]()
+    while open_ and time.monotonic() < end:
+        for child in [*open_]:
+            found, status = os.waitpid(child, os.WNOHANG)
+            if found:
+                open_.discard(child)
+                codes[child] = status
+        time.sleep(0.02)
+    for child in open_:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return f"no end after {limit_s:.0f} s" if open_ else f"a process died: {[*codes.values()]}"
