@@ -30,6 +30,7 @@ SIZES: tuple[tuple[str, int | None], ...] = (
     (r"(num_experts_per_tok|moe_topk|top_k|moe_k|num_selected_experts|num_experts_per_token|moe_top_k)", 2),
     (r"(n_group|topk_group|num_expert_group)", 1),
     (r"max_position_embeddings|n_positions|max_seq_len", 64),
+    (r"rotary_dim", 4),
     (r"image_size", 32),
     (r"patch_size", 8),
 )
@@ -59,6 +60,11 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {  # fields without a default, or that
     "hunyuan_v1_dense": {"head_dim": HEAD},
     "hunyuan_v1_moe": {"head_dim": HEAD, "num_experts": EXPERTS, "moe_topk": 2},
     "ministral": {"head_dim": HEAD},
+    "dots1": {"n_routed_experts": EXPERTS, "num_experts_per_tok": 2, "n_shared_experts": 1},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "nemotron": {"num_key_value_heads": KEYS},
+    "nemotron_h": {"n_groups": 2},
+    "deepseek_v2": {"num_experts_per_tok": 2, "topk_group": 1, "n_group": 1, "moe_intermediate_size": FFN},
     "falcon_h1": {"mamba_d_ssm": 2 * WIDTH, "mamba_n_heads": HEADS, "mamba_d_head": WIDTH // 2, "mamba_n_groups": 2},
 }
 
