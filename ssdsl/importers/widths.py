@@ -74,9 +74,8 @@ class Widths(Record):
     @property
     def are_zigzag(self) -> bool:
         """Whether a device has a chunk from either end of the sequence, so that all compute as much of causal
-        attention. No other axis cuts such chunks (E0401): with `sequence`, and with heads exchanged, parts are runs."""
-        is_cut_again = self.sequence and self.tensor > 1
-        return self.context > 1 and self.attention is not Meeting.HEADS and not is_cut_again
+        attention. Where heads are exchanged, it has a run."""
+        return self.context > 1 and self.attention is not Meeting.HEADS
 
 
 class PlanLine(Record):
@@ -263,7 +262,7 @@ def _operators(widths: Widths, net: Net) -> Iterator[PlanLine]:
 
 
 def _context(widths: Widths, others: str, attention: str) -> Iterator[PlanLine]:
-    """Yields the parts of the sequence: a chunk from either end, or runs where they are cut once more."""
+    """Yields the parts of the sequence, and how attention gets what it needs of others."""
     if widths.attention is Meeting.HEADS:
         yield PlanLine(f"split {attention} by heads into cp", ("context", "attention"))
         yield PlanLine(f"split {others} - {attention} by seq into cp", ("context", "attention"))

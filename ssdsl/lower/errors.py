@@ -45,7 +45,7 @@ class UnevenWithOthers(Diagnostic):
     other: str
     path: str
     windows: bool
-    in_time: str  # the index that is no axis, where axes could have windows together; else empty
+    in_time: str  # the index that is no axis, where axes could have windows or chunks together; else empty
     is_outer: bool  # whether `other` cuts the parts of `index`
     permuted: bool  # parts of one size, in another order
     apart: bool = False  # parts have chunks that do not touch

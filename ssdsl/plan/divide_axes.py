@@ -182,16 +182,23 @@ def _changed(indices: Iterable[Index], meshes: Sequence[Mesh], divided: Divided)
         if not any(ways):
             yield index
         elif ways[0] is not None and all(way is not None and way.axes == ways[0].axes for way in ways):
-            yield from _parts(index, ways[0])
+            inner = [_whole(AxisPlace(meshes[0].name, name), divided) for name in index.inner]
+            yield from _parts(index, ways[0], tuple(itertools.chain(*inner)))
 
 
-def _parts(index: Index, divided: DividedAxis) -> Iterator[Index]:
+def _whole(place: AxisPlace, divided: Divided) -> tuple[str, ...]:
+    """The names of the axes in place of one, all of them."""
+    found = divided.get(place)
+    return (place.axis,) if found is None else tuple(name for name, _ in found.axes)
+
+
+def _parts(index: Index, divided: DividedAxis, inner: tuple[str, ...]) -> Iterator[Index]:
     """The indices in place of one, the outermost first: one for each axis that its digit has. Parts of unequal sizes,
-    and those of keys beside queries, stay one index over all these axes."""
+    and those of keys beside queries, stay one index over all these axes, and over the `inner` ones that it had."""
     digit = index.digit if index.of_axis is None else index.of_axis.digit
-    own = divided.between(digit.stride, digit.period)
+    own = divided.axes if index.inner else divided.between(digit.stride, digit.period)
     if index.digit.at is not None or index.also is not None:
-        yield replace(index, name=own[0][0], inner=tuple(name for name, _ in own[1:]), of_axis=None)
+        yield replace(index, name=own[0][0], inner=(*(name for name, _ in own[1:]), *inner), of_axis=None)
     else:
         yield from (replace(index, name=name, digit=Digit(count), of_axis=None) for name, count in own)
 

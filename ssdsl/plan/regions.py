@@ -201,6 +201,24 @@ def merged(runs: Iterable[tuple[Number, Number]]) -> tuple[tuple[Number, Number]
     return tuple(found)
 
 
+def within(runs: Runs, own: Runs) -> Runs:
+    """Positions among those of some runs, as positions of the whole.
+
+    >>> within(((0, 2), (6, 8)), ((1, 3),))
+    ((1, 2), (6, 7))
+    """
+    found: list[Run] = []
+    seen = 0
+    for start, end in runs:
+        found += [
+            (start + max(a - seen, 0), start + min(b - seen, end - start))
+            for a, b in own
+            if max(a, seen) < min(b, seen + end - start)
+        ]
+        seen += end - start
+    return merged(found)
+
+
 def ranges(numbers: Iterable[int], dash: str = "-") -> list[str]:
     """Consecutive numbers as `first-last`.
 

@@ -76,7 +76,14 @@ WAYS: dict[str, tuple[Way, ...]] = {
     ),
     "E0366": (in_text("gpus[pp = 1]", "gpus[pp = 0]"),),
     "E0401": (in_text("m = [6, 2]", "m = 2"),),
-    "E0401_apart": (in_text("a parts [[0, 3], [1, 2]]", "a"), in_text(", b\n", "\n")),
+    "E0401_apart": (
+        in_text(
+            "(a = 2)\n\nsplit model by batch into a parts [[0, 3], [1, 2]], t = 2",
+            "(a = 2, t = 2)\n\nsplit model by batch into a parts [[0, 3], [1, 2]], t",
+        ),
+        in_text(", t = 2\n", "\n"),
+        in_text(", t = 2\n", "\nsplit model by width into t = 2\n"),
+    ),
     "E0401_permuted": (in_text("way parts [[1], [0]], m = 2", "m = 2, way parts [[1], [0]]"),),
     "E0401_slices": (
         in_text("(cp = 2)", "(cp = 2, t = 3)"),

@@ -38,6 +38,13 @@ def test_an_index_of_chunks_stays_one(plan) -> None:
     assert {(i.name, i.inner) for i in indices} == {("a", ("b",))}
 
 
+def test_an_index_of_chunks_stays_over_all_its_axes_whatever_mesh_comes_back_next(plan) -> None:
+    lines = "split model by batch into x = [1, 2, 2, 3]\nassign model to row"
+    found = plan(f"mesh gpus(a = 2, b = 2)\nmesh half(z = 2) on gpus[b = 0]\nmesh row(x = 4) on gpus\n{lines}")
+    indices = [i for record in found.operators.values() for i in record.indices]
+    assert {(i.name, i.inner) for i in indices} == {("a", ("b",))}
+
+
 @pytest.mark.parametrize(
     ("lines", "code"),
     [

@@ -192,9 +192,9 @@ def _in_turn(
 
 def _along(layout: Layout, over: tuple[int, ...], factor: int | None = None) -> tuple[Placement, ...] | None:
     """The placements on some axes, with REPLICATE for digits of other factors than the given one; None if one has
-    regions of other axes too, or of some of these only."""
+    regions of other axes too."""
     shards = [(a, p) for a in over for p in [layout.places[a]] if isinstance(p, Shard)]
-    if any(layout.axes_of(p) != (over if p.digit.at is not None else (a,)) for a, p in shards):
+    if any(not {*layout.axes_of(p)} <= {*over} for _, p in shards):
         return None
     other = {a for a, p in shards if factor is not None and p.factor != factor}
     return tuple(REPLICATE if a in other else layout.places[a] for a in over)
@@ -258,14 +258,23 @@ def _regions(places: tuple[Placement, ...], size: int, counts: tuple[int, ...]) 
 
     >>> _regions((Shard(0, Digit(2, 4)), REPLICATE), 8, (2, 2))
     (((0, 4),), ((0, 4),), ((4, 8),), ((4, 8),))
+    >>> ends = Shard(0, Digit(2, at=(((0, 2), (6, 8)), ((2, 6),))))
+    >>> _regions((REPLICATE, ends), 8, (2, 2))
+    (((0, 2), (6, 8)), ((2, 6),), ((0, 2), (6, 8)), ((2, 6),))
     """
-    digits = [p.digit for p in places if isinstance(p, Shard)]
-    if len(places) == 1 or not digits or digits[0].at is not None:
+    shards = [p for p in places if isinstance(p, Shard)]
+    digits = [p.digit for p in shards]
+    if len(places) == 1 or not digits:
         return regions_of(places[0], size, math.prod(counts))
+    devices = itertools.product(*map(range, counts))
+    if digits[0].at is not None:
+        own = [k for k, place in enumerate(places) if place == shards[0]]
+        numbers = (math.prod(counts[k] for k in own[n + 1 :]) for n in range(len(own)))
+        steps = dict(zip(own, numbers, strict=True))
+        return tuple(digits[0].at[sum(d[k] * step for k, step in steps.items())] for d in devices)
     least = min(d.stride for d in digits)
     if math.prod(d.parts for d in digits) * least != size:
         return None
-    devices = itertools.product(*map(range, counts))
     starts = [sum(c * p.digit.stride for c, p in zip(d, places, strict=True) if isinstance(p, Shard)) for d in devices]
     return tuple(((start, start + least),) for start in starts)
 

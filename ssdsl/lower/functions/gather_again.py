@@ -14,7 +14,7 @@ the value is kept: otherwise both halves would gather it.
 
 from collections.abc import Collection, Iterator
 
-from ssdsl.ir.comm import AllGather, Exchange
+from ssdsl.ir.comm import AllGather, Exchange, Step
 from ssdsl.ir.function import Backward, Conversion, Function, Instr, OpPart, Section, reads_of, saved_names
 from ssdsl.ir.value import Name
 from ssdsl.lower.functions.views import views_of
@@ -22,6 +22,7 @@ from ssdsl.lower.stages import Formed
 from ssdsl.model.graph import Graph
 from ssdsl.plan.plan import State
 from ssdsl.record import replace
+from ssdsl.runtime.layout.regions import shared
 
 
 def gather_again(lowering: Formed) -> Formed:
@@ -78,7 +79,15 @@ def is_gathered(instr: Conversion) -> bool:
 
 
 def _only_gathers(instr: Conversion) -> bool:
-    return bool(instr.forward) and all(isinstance(s, AllGather) for s in instr.forward) and not instr.also
+    return bool(instr.forward) and all(map(_joins, instr.forward)) and not instr.also
+
+
+def _joins(step: Step) -> bool:
+    """Whether a device has what it had, and parts of others: of regions, too."""
+    if not isinstance(step, Exchange):
+        return isinstance(step, AllGather)
+    have, need = step.source.at or (), step.target.at or ()
+    return not (step.sums or step.in_time) and all(shared(h, n) == h for h, n in zip(have, need, strict=True))
 
 
 def _kept_by_others(section: Section, instr: Instr, asked: Collection[str]) -> Iterator[Name]:

@@ -10,7 +10,7 @@ from ssdsl.ir.value import Axis, Coordinate, Time
 from ssdsl.model.dims.window import Band
 from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Index
-from ssdsl.plan.regions import Digit, Regions, Run, near_equal
+from ssdsl.plan.regions import Digit, Regions, Runs, near_equal, within
 
 
 def coordinate_of(index: Index, submesh: Submesh) -> Coordinate:
@@ -54,10 +54,14 @@ def _is_within(index: Index, indices: Sequence[Index]) -> bool:
 
 def _are_joined(operator: Operator, indices: Sequence[Index], every: Sequence[Index], submesh: Submesh) -> bool:
     """Whether the indices of one dimension, of `every` index of an operator, are one coordinate: all are axes of the
-    mesh, and their parts need regions, because they read windows or differ in size."""
+    mesh, and their parts need regions, because they read windows, differ in size or have several chunks."""
     if len(indices) < 2 or not all(isinstance(coordinate_of(i, submesh), Axis) for i in indices):
         return False
-    if any(i.inner or i.outside > 1 or not i.digit.are_single for i in indices) or len({i.also for i in indices}) > 1:
+    if any(i.inner or i.outside > 1 for i in indices) or len({i.also for i in indices}) > 1:
+        return False
+    if are_chunks_cut(indices):
+        return True
+    if not all(i.digit.are_single for i in indices):
         return False
     dim = indices[0].dim
     read = (d for n, d in enumerate(operator.dims) if not any(n in i.dims for i in every))  # not keys that are cut
@@ -67,36 +71,43 @@ def _are_joined(operator: Operator, indices: Sequence[Index], every: Sequence[In
     return not is_even or not all(isinstance(window, Band) and window.is_prefix for window in windows)
 
 
+def are_chunks_cut(indices: Sequence[Index]) -> bool:
+    """Whether the indices of one dimension cut the chunks of the outermost one's parts into equal parts."""
+    first, *others = indices
+    return not first.digit.are_single and not first.digit.is_unequal and all(i.digit.at is None for i in others)
+
+
 def _joined(operator: Operator, indices: Sequence[Index], submesh: Submesh) -> Split:
     """One split for all indices of one dimension. Its parts are in the order of the devices along their axes, which may
     be another order than that of the cuts."""
     size, dim = operator.dims[indices[0].dim].size, indices[0].dim
     counts = {i.name: i.digit.parts for i in indices}
     names = [name for name, _ in submesh.axes if name in counts]
-    # the run of each part by its numbers in the cuts; and for each device, in the mesh's order, its numbers
+    # the runs of each part by its numbers in the cuts; and for each device, in the mesh's order, its numbers
     parts = dict(zip(itertools.product(*(range(i.digit.parts) for i in indices)), nested(size, indices), strict=True))
     devices = (dict(zip(names, at, strict=True)) for at in itertools.product(*(range(counts[n]) for n in names)))
-    at: Regions = tuple((parts[tuple(device[i.name] for i in indices)],) for device in devices)
+    at: Regions = tuple(parts[tuple(device[i.name] for i in indices)] for device in devices)
     return Split(Axis(names[0], tuple(names[1:])), dim, Digit(len(at), at=at), indices[0].also)
 
 
-def nested(size: int, indices: Sequence[Index]) -> list[Run]:
-    """The runs of a dimension that indices cut one inside the other. If the size of a run is no multiple of the number
-    of its parts, the first ones are larger by one.
+def nested(size: int, indices: Sequence[Index]) -> list[Runs]:
+    """The parts of a dimension that indices cut one inside the other: what a part has is cut as if it were one run. If
+    its size is no multiple of the number of its parts, the first ones are larger by one.
 
     >>> from ssdsl.text.source import Source, Span
     >>> span = Span(Source("plan.ssp", ""), 0, 0)
     >>> nested(13, [Index("node", 0, Digit(2), span), Index("gpu", 0, Digit(2), span)])
-    [(0, 4), (4, 7), (7, 10), (10, 13)]
+    [((0, 4),), ((4, 7),), ((7, 10),), ((10, 13),)]
+    >>> ends = Digit(2, at=(((0, 2), (6, 8)), ((2, 6),)))
+    >>> nested(8, [Index("cp", 0, ends, span), Index("tp", 0, Digit(2), span)])
+    [((0, 2),), ((6, 8),), ((2, 4),), ((4, 6),)]
     """
-    runs: list[Run] = [(0, size)]
+    parts: list[Runs] = [((0, size),)]
     for index in indices:
-        runs = [(start + s, start + e) for start, end in runs for s, e in _cut(index, end - start)]
-    return runs
+        parts = [within(runs, own) for runs in parts for own in _cut(index, sum(end - start for start, end in runs))]
+    return parts
 
 
-def _cut(index: Index, size: int) -> list[Run]:
+def _cut(index: Index, size: int) -> Regions:
     """The parts of a run of this size. An index with regions has them for this size already."""
-    if index.digit.at is not None:
-        return [(runs[0][0], runs[-1][1]) for runs in index.digit.at]
-    return [run for (run,) in near_equal(size, index.digit.parts)]
+    return index.digit.at or near_equal(size, index.digit.parts)

@@ -5,7 +5,7 @@ Worked example: `up` of [8, 8] to 8 `ffn`, on the two devices of `tp`, by `split
     into tp                                over (ffn: tp): device k has columns 4 k to 4 k + 3
     into tp, m = 2                         over (ffn: tp, ffn: m): 4 columns on a device, 2 of them at a time
     into tp, m = [3, 1]                    the same, 3 columns and then 1: one index of `ffn` may have sizes
-    into tp parts [[0, 3], [1, 2]], m = 2  refused (E0401): a device's chunks are apart, and `m` cuts them
+    into tp parts [[0, 3], [1, 2]], m = 2  refused (E0401): a device's chunks are apart, and `m` cuts them in time
 
 A kernel that is told where its part begins (`placed_dims`), such as a loss along its classes, needs one run of
 positions: `tp parts [[0, 3], [1, 2]]` is refused for it (E0408).
@@ -19,7 +19,7 @@ from ssdsl.ir.function import OpSplit, Split
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis, Coordinate, Time, names_of
 from ssdsl.lower.errors import CombinedInTime, PartsApart, UnevenWithOthers
-from ssdsl.lower.operators.coordinates import operator_splits
+from ssdsl.lower.operators.coordinates import are_chunks_cut, operator_splits
 from ssdsl.lower.operators.operand_types import operand_shape, operand_types
 from ssdsl.lower.stages import Divided, Summed, grown
 from ssdsl.model.dims.window import Band, Moved, Rolled
@@ -136,7 +136,8 @@ def _problems(
         is_in_time, together = isinstance(along[index.name], Time), names_of(along[index.name])
         in_times = [i.name for i in same if isinstance(along[i.name], Time)]
         reads_windows = bool(is_of_keys and in_times) or any(not isinstance(w, Band) for w in windows)
-        joined = dim.cls in windowed and len(same) > 1 and all(i.name in together for i in same)
+        joined = len(same) > 1 and all(i.name in together for i in same)
+        joined = joined and (dim.cls in windowed or are_chunks_cut(same))
         why = _needs_runs(operator, index, is_in_time=is_in_time)
         if joined and not why and not _in_order(operator, splits):
             why = "its parts are told where they begin"
@@ -150,7 +151,7 @@ def _problems(
         if others and not joined and (index.digit.sizes is not None or (reads_windows and not is_told_of)):
             is_outer, permuted = same[-1].name != index.name, _is_permuted(index)
             apart = not index.digit.are_single
-            in_time = next(iter(in_times), "") if reads_windows else ""
+            in_time = next(iter(in_times), "") if reads_windows or apart else ""
             uneven = UnevenWithOthers(
                 index.span, dim.name, index.name, others[0], path, reads_windows, in_time, is_outer, permuted, apart
             )

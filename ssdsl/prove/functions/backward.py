@@ -330,11 +330,16 @@ def _wrong_result(
     return "" if facts.learns(name) else "no gradient"
 
 
+def _only_moves(step: Step) -> bool:
+    """Whether a step gives devices positions that others have, and adds nothing: its result is the same again."""
+    return isinstance(step, AllGather) or (isinstance(step, Exchange) and not step.sums and not step.in_time)
+
+
 def _wrong(function: Function, section: Section, instr: Conversion) -> str:
     if function.backward is not Backward.WHOLE:
         return f"a backward of kind {function.backward.value}"
     if section.recompute:
         return "a section that is recomputed"
-    if instr.also or not instr.forward or not all(isinstance(s, AllGather) for s in instr.forward):
+    if instr.also or not instr.forward or not all(map(_only_moves, instr.forward)):
         return "other steps than gathers"
     return ""
