@@ -17,6 +17,7 @@ from ssdsl.cli.commands.compile import compile_
 from ssdsl.cli.commands.diff import diff
 from ssdsl.cli.commands.discover import discover
 from ssdsl.cli.commands.explain import explain
+from ssdsl.cli.commands.export import export
 from ssdsl.cli.commands.fmt import fmt
 from ssdsl.cli.commands.import_ import import_
 from ssdsl.cli.commands.lsp import lsp
@@ -58,7 +59,7 @@ def _main(
 
 Commands = tuple[Callable[..., None], ...]
 WITH_MODEL: Commands = (run, verify, check, prove, show, compile_, repl, simulate)
-WITH_MODEL += (profile, diff, reshard, sweep, search, capture, discover)
+WITH_MODEL += (export, profile, diff, reshard, sweep, search, capture, discover)
 WITHOUT_MODEL: Commands = (import_, cache, models, plans, ops, explain, fmt, lsp)
 for command in WITH_MODEL:
     kind = (

@@ -61,6 +61,11 @@ def model_plans(module: Any) -> ModelPlans:
     return ModelPlans(merged, tuple(entries), names, layers, count)
 
 
+def is_transformer(module: Any) -> bool:
+    """Whether a module is a model of transformers, or has one."""
+    return any(hasattr(part, "init_parallel_plans") for part in module.modules())
+
+
 def _model_of(module: Any) -> tuple[str, Any]:
     """The outermost model of transformers in a module, and the path in front of its names."""
     found = (item for item in module.named_modules() if hasattr(item[1], "init_parallel_plans"))
