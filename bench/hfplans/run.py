@@ -1,5 +1,5 @@
 """`python -m bench hfplans`: the plans of transformers, type by type: imported, proved, compared, and run by
-transformers on two processes. Writes `bench/results/hfplans.json` and prints the section of `docs/works.md`.
+transformers on two processes. Adds to `bench/results/hfplans.json`; `--page` prints the section of `docs/works.md`.
 
 Runs need `accelerate`, without which transformers loads no model with a plan.
 """
@@ -21,41 +21,47 @@ import torch
 
 from bench.hfplans.page import page
 from bench.hfplans.trial import try_type
+from ssdsl.lang.save import save_text
 
 RESULTS = Path(__file__).parents[1] / "results" / "hfplans.json"
 LIMIT_S = 240.0
 
 
 def main(arguments: list[str]) -> int:
-    """1 if a type that has a plan could not be told from one without, 0 otherwise: what is found is on the page."""
+    """2 if nothing can be run, 0 otherwise: what is found is on the page, and says nothing of our own code."""
     parser = argparse.ArgumentParser(prog="python -m bench hfplans", description=__doc__)
     parser.add_argument("--type", action="append", help="only this type; may be repeated")
-    parser.add_argument("--no-run", action="store_true", help="compare only")
+    parser.add_argument("--no-run", action="store_true", help="do not run them")
+    parser.add_argument("--no-import", action="store_true", help="do not import them")
+    parser.add_argument("--no-compare", action="store_true", help="import only")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for a type")
     parser.add_argument("--page", action="store_true", help="print the page of the results that are there")
     options = parser.parse_args(arguments)
     if options.page:
         print(page(json.loads(RESULTS.read_text("utf-8"))))
         return 0
-    run = not options.no_run
+    run = not options.no_run and not options.no_compare
     if run and importlib.util.find_spec("accelerate") is None:
         print("transformers runs its plans with accelerate only: pip install accelerate, or --no-run", file=sys.stderr)
         return 2
     os.environ["HF_HUB_OFFLINE"] = "1"
+    scratch = tempfile.TemporaryDirectory()
+    os.environ["XDG_CACHE_HOME"] = scratch.name  # no graph of a small model stays
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)  # tensors are small
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    found = []
+    known = json.loads(RESULTS.read_text("utf-8"))["types"] if RESULTS.exists() else []
+    found = {one["type"]: one for one in known}
     for kind in options.type or types_with_plans(transformers):
-        found.append(_in_child(kind, run, options.limit))
-        print(_line(found[-1]), file=sys.stderr, flush=True)
-    result = {"transformers": transformers.__version__, "torch": torch.__version__, "types": found}
-    if not options.type:
-        RESULTS.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
-    print(page(result))
+        tried = _in_child(kind, not options.no_compare, run, not options.no_import, options.limit)
+        print(_line(tried), file=sys.stderr, flush=True)
+        found[kind] = {**found.get(kind, {}), **tried}
+        types = [found[name] for name in sorted(found)]
+        result = {"transformers": transformers.__version__, "torch": torch.__version__, "types": types}
+        save_text(str(RESULTS), json.dumps(result, indent=1) + "\n")
     return 0
 
 
@@ -69,7 +75,7 @@ def types_with_plans(library: Any) -> list[str]:
     return found
 
 
-def _in_child(kind: str, run: bool, limit_s: float) -> dict[str, Any]:
+def _in_child(kind: str, compare: bool, run: bool, imports: bool, limit_s: float) -> dict[str, Any]:
     """What became of a type, in a process of its own, which has so long for it."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +85,7 @@ def _in_child(kind: str, run: bool, limit_s: float) -> dict[str, Any]:
             code = 1
             try:
                 os.setpgid(0, 0)
-                path.write_text(json.dumps(try_type(kind, run)), "utf-8")
+                path.write_text(json.dumps(try_type(kind, compare, run, imports)), "utf-8")
                 code = 0
             except Exception:
                 (Path(folder) / "failed.txt").write_text(traceback.format_exc(), "utf-8")

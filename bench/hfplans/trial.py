@@ -17,6 +17,7 @@ from ssdsl.importers.transformers_plans import read
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.model.graph import Graph
+from ssdsl.model.captured import ModelRequest, captured
 from ssdsl.model.load.hf import build
 from ssdsl.model.load.hf_tasks import INPUTS, Example, NoExample, Sizes, tasks_of
 from ssdsl.model.load.model import Model
@@ -49,7 +50,7 @@ class WithLoss(torch.nn.Module):
         return self.model(**batch)[0].float().square().mean()
 
 
-def try_type(kind: str, run: bool) -> dict[str, Any]:
+def try_type(kind: str, compare: bool, run: bool, imports: bool) -> dict[str, Any]:
     """What became of a type, as JSON."""
     import transformers
 
@@ -72,8 +73,9 @@ def try_type(kind: str, run: bool) -> dict[str, Any]:
         theirs.disturbed(model.module)
         inner = model.module.model if task == BASE else model.module
         inner.save_pretrained(folder)
-        found |= _compared(model, plan)
-        if task != BASE:
+        if compare:
+            found |= _compared(model, plan)
+        if imports and task != BASE:
             found["imports"] = {w: _imported(folder, w) for k, w in WIDTHS.items() if plans.merged[k]}
         if run and plan:
             cls = type(inner)
@@ -147,9 +149,7 @@ def _imported(folder: str, widths: str) -> dict[str, Any]:
     lists = {"said": len(found.said), "silent": len(found.silent)}
     refused = sorted({f"{item.written}: {item.becomes}" for item in found.refused})
     try:
-        from ssdsl.model.load import load
-
-        graph = capture(load(found.model or "", meta=True))
+        graph = captured(ModelRequest(found.model or "")).graph
         compile_source(Source("plan.ssp", found.text), graph, {}, None)
         proved = ""
     except PlanError as error:

@@ -99,7 +99,7 @@ def _first_styles(graph: Graph, cut: Mapping[str, Lies], axis: str, program: Pro
             yield module, _linear(graph, weight, lies, readers, axis, program)
         elif name == "bias" and f"{module}.weight" in cut:
             continue
-        elif rank == 3:
+        elif rank == 3 or (rank == 2 and name not in ("weight", "bias")):  # of all experts together
             yield weight, _expert(graph, weight, lies)
             yield module, "moe_tp_experts"
         elif rank == 1 and name != "bias":
@@ -158,8 +158,9 @@ def _expert(graph: Graph, weight: str, lies: Lies) -> str:
     if lies.axis == 0:
         change = "cut them by ffn: `split OPS by ffn into tp`"
         raise PlanError(NoStyle(None, weight, "experts are divided: that is an `ep_plan`", change))
-    is_packed = lies.factor == 1 and graph.values[weight].sizes[lies.axis][0] == 2
-    return ("packed_" if is_packed else "") + ("colwise" if lies.axis == 1 else "rowwise")
+    value = graph.values[weight]
+    is_packed = lies.factor == 1 and value.sizes[lies.axis][0] == 2
+    return ("packed_" if is_packed else "") + ("rowwise" if lies.axis == len(value.shape) - 1 else "colwise")
 
 
 def _alike(graph: Graph, found: Iterator[tuple[str, str]]) -> dict[str, str]:

@@ -349,14 +349,13 @@ def _cut_by_tensor_parallel(asked: _Asked, plans: ModelPlans, module: Any) -> di
 
 def _graph(asked: _Asked, plans: ModelPlans, module: Any) -> "Graph | None":
     """The graph of the model, or of one with fewer layers; None if neither can be captured."""
-    from ssdsl.model.load import load
-    from ssdsl.model.module_to_graph import capture
+    from ssdsl.model.captured import ModelRequest, captured
 
     few = f"{asked.model},num_hidden_layers={SHALLOW}"
     deep = plans.count > SHALLOW and sum(p.numel() for p in module.parameters()) > ENOUGH
     for spec in [few, asked.model] if deep and "num_hidden_layers=" not in asked.model else [asked.model]:
         try:
-            return capture(load(spec, meta=True))
+            return captured(ModelRequest(spec)).graph
         except PlanError:
             continue
     return None
