@@ -23,7 +23,11 @@ BENCHMARKS = {
     "training": training.main,
     "compile": compile.main,
 }
-PAGES = {"papers": papers.main, "partitions": partitions.main, "hfplans": hfplans.main}  # which write a page, or print one
+PAGES = {
+    "papers": papers.main,
+    "partitions": partitions.main,
+    "hfplans": hfplans.main,
+}  # which write a page, or print one
 CHECKS = {
     "fuzz": fuzz.main,
     "models": models.main,

@@ -114,6 +114,11 @@ def _line(found: dict[str, Any]) -> str:
     """A type in one line, while the bench runs."""
     seen = found.get("seen", {})
     shown = seen.get("failed") or f"{len(seen.get('differ', {}))} differ" if seen else "not run"
-    what = found.get("failed") or found.get("built") or found.get("captured") or ("equal" if found.get("right") else "wrong")
+    what = (
+        found.get("failed")
+        or found.get("built")
+        or found.get("captured")
+        or ("equal" if found.get("right") else "wrong")
+    )
     proved = {w: v.get("proved", v.get("imported")) or "proved" for w, v in found.get("imports", {}).items()}
     return f"{found['type']}: {what}; seen: {'equal' if seen.get('equal') else shown}; {proved}; {found['seconds']} s"

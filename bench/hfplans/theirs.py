@@ -46,14 +46,26 @@ def disturbed(module: Any) -> None:
             parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter.dtype) * 0.1)
 
 
-def seen(cls: Any, folder: Path, batch: Mapping[str, torch.Tensor], plan: Mapping[str, str] | None, limit_s: float) -> Seen:
-    """Runs the model saved in a folder on one process and on two, with `plan` in place of its own entries if given."""
+def seen(
+    cls: Any,
+    folder: Path,
+    batch: Mapping[str, torch.Tensor],
+    plan: Mapping[str, str] | None,
+    limit_s: float,
+    *,
+    in_memory: bool = False,
+) -> Seen:
+    """Runs the model saved in a folder on one process and on two, with `plan` in place of its own entries if given.
+
+    The two load their parts of the weights, for which transformers needs `accelerate`, or with `in_memory` cut them
+    once all are loaded.
+    """
     right = _gradients(cls.from_pretrained(folder, dtype=torch.float32), batch)
     again = _gradients(cls.from_pretrained(folder, dtype=torch.float32), batch)
     if _compared(right, [again]).differ or again["loss"] != right["loss"]:
         return Seen(failed="one process does not compute the same twice")
-    found = _run(right, cls, folder, batch, plan, limit_s, False)
-    if found.loaded and not (found.is_loss_equal and {*found.differ} <= {*found.loaded}):
+    found = _run(right, cls, folder, batch, plan, limit_s, in_memory)
+    if found.loaded and not in_memory and not (found.is_loss_equal and {*found.differ} <= {*found.loaded}):
         return replace(_run(right, cls, folder, batch, plan, limit_s, True), loaded=found.loaded)
     return replace(found, differ={}) if found.loaded else found  # the same numbers in another order
 
@@ -146,7 +158,11 @@ def _rank(
             "gloo", init_method=f"file://{inner}/store", rank=rank, world_size=DEVICES, timeout=timedelta(seconds=40)
         )
         config = DistributedConfig(tp_size=DEVICES, **({} if plan is None else {"tp_plan": dict(plan)}))
-        model = distributed(cls, folder, config) if in_memory else cls.from_pretrained(folder, distributed_config=config, dtype=torch.float32)
+        model = (
+            distributed(cls, folder, config)
+            if in_memory
+            else cls.from_pretrained(folder, distributed_config=config, dtype=torch.float32)
+        )
         found = _gradients(model, batch)
     except Exception as error:  # their code may raise anything
         lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]

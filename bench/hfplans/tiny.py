@@ -12,9 +12,15 @@ WIDTH, FFN, HEADS, KEYS, HEAD, LAYERS, VOCAB, EXPERTS = 32, 64, 4, 2, 8, 2, 96, 
 
 # The first row whose pattern is all of a field's name says its size. None leaves the field as it is.
 SIZES: tuple[tuple[str, int | None], ...] = (
-    (r"num_(key_value|kv)_heads|num_kv_heads|kv_heads|.*num_key_value_heads|num_query_groups|num_global_key_value_heads", KEYS),
+    (
+        r"num_(key_value|kv)_heads|num_kv_heads|kv_heads|.*num_key_value_heads|num_query_groups|num_global_key_value_heads",
+        KEYS,
+    ),
     (r"(kv|q|o)_lora_rank|.*_lora_rank|.*lora_rank|.*_lora_dim", 16),
-    (r"qk_nope_head_dim|v_head_dim|head_dim|global_head_dim|.*qk_nope_head_dim|d_kv|attention_head_dim|kv_channels", HEAD),
+    (
+        r"qk_nope_head_dim|v_head_dim|head_dim|global_head_dim|.*qk_nope_head_dim|d_kv|attention_head_dim|kv_channels",
+        HEAD,
+    ),
     (r"qk_rope_head_dim", 4),
     (r"qk_head_dim", 12),
     (r"mamba_n_heads|mamba_num_heads|linear_num_value_heads|linear_num_key_heads", HEADS),
@@ -22,9 +28,15 @@ SIZES: tuple[tuple[str, int | None], ...] = (
     (r"mamba_d_state|ssm_state_size|state_size|mamba_d_ssm|mamba_n_groups|n_groups", None),
     (r"index_n_heads|index_head_dim|index_topk", None),
     (r".*(num|n)_.*heads?|n_head|num_heads|encoder_attention_heads|decoder_attention_heads|.*attention_heads", HEADS),
-    (r".*hidden_size_per_layer_input|.*hidden_size|d_model|n_embd|embed_dim|dim|hidden_dim|embedding_size|lm_head_hidden", WIDTH),
+    (
+        r".*hidden_size_per_layer_input|.*hidden_size|d_model|n_embd|embed_dim|dim|hidden_dim|embedding_size|lm_head_hidden",
+        WIDTH,
+    ),
     (r".*intermediate_size.*|.*ffn_dim|d_ff|n_inner|ffn_hidden_size|.*ffn_hidden_size|dense_intermediate_size", FFN),
-    (r"num_hidden_layers|n_layers?|num_layers|encoder_layers|decoder_layers|num_decoder_layers|depth|num_encoder_layers", LAYERS),
+    (
+        r"num_hidden_layers|n_layers?|num_layers|encoder_layers|decoder_layers|num_decoder_layers|depth|num_encoder_layers",
+        LAYERS,
+    ),
     (r"vocab_size.*|.*vocab_size", VOCAB),
     (r"(num_experts|n_routed_experts|num_local_experts|moe_num_experts|num_routed_experts|n_experts)", EXPERTS),
     (r"(num_experts_per_tok|moe_topk|top_k|moe_k|num_selected_experts|num_experts_per_token|moe_top_k)", 2),
@@ -78,7 +90,9 @@ def small(library: Any, kind: str, build: Callable[[Any], Made]) -> tuple[Any, M
     reason = ""
     for way in WAYS:
         try:
-            config = library.CONFIG_MAPPING[kind](**{**_fields(library.CONFIG_MAPPING[kind](), way), **OTHERS.get(kind, {})})
+            config = library.CONFIG_MAPPING[kind](
+                **{**_fields(library.CONFIG_MAPPING[kind](), way), **OTHERS.get(kind, {})}
+            )
             return config, build(config)
         except Exception as error:  # a constructor may raise anything
             lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
@@ -118,7 +132,7 @@ def _small(name: str, value: Any, layers: Any) -> Any:
     if isinstance(value, int):
         if re.fullmatch(r"(pad|bos|eos|sep|cls|mask|unk|decoder_start)_token_id", name):
             return min(value, 3)
-        if name.endswith("token_id") or name.endswith("token_index"):
+        if name.endswith(("token_id", "token_index")):
             return min(value, VOCAB - 10 + len(name) % 8)
         size = next((size for pattern, size in SIZES if re.fullmatch(pattern, name)), None)
         return None if size is None else min(value, size) if value > 0 else None

@@ -16,8 +16,8 @@ from ssdsl.importers.foreign import Foreign
 from ssdsl.importers.transformers_plans import read
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
-from ssdsl.model.graph import Graph
 from ssdsl.model.captured import ModelRequest, captured
+from ssdsl.model.graph import Graph
 from ssdsl.model.load.hf import build
 from ssdsl.model.load.hf_tasks import INPUTS, Example, NoExample, Sizes, tasks_of
 from ssdsl.model.load.model import Model
@@ -58,17 +58,22 @@ def try_type(kind: str, compare: bool, run: bool, imports: bool) -> dict[str, An
     try:
         task = next(iter(tasks_of(transformers, transformers.CONFIG_MAPPING[kind]())), BASE)
         found["task"] = task
-        config, model = small(transformers, kind, lambda config: _model(transformers, kind, config, task))
+        _, model = small(transformers, kind, lambda config: _model(transformers, kind, config, task))
     except Unfit as error:
         return {**found, "built": str(error)[:200]}
     except Exception as error:  # a config may raise anything
-        return {**found, "built": f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:200] if str(error).strip() else ''}"}
+        return {
+            **found,
+            "built": f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:200] if str(error).strip() else ''}",
+        }
     found["built"] = ""
     plans = model_plans(model.module)
     plan = plans.merged[PlanKind.TENSOR]
     found["kinds"] = [str(k) for k in PlanKind if plans.merged[k] and k is not PlanKind.SHARDS]
     found["entries"] = len(plan)
-    found["ignored"] = sorted({e.name or e.key for e in plans.entries if e.kind is not PlanKind.STAGES and not (e.name and e.matches)})
+    found["ignored"] = sorted(
+        {e.name or e.key for e in plans.entries if e.kind is not PlanKind.STAGES and not (e.name and e.matches)}
+    )
     with tempfile.TemporaryDirectory() as folder:
         theirs.disturbed(model.module)
         inner = model.module.model if task == BASE else model.module
@@ -81,7 +86,11 @@ def try_type(kind: str, compare: bool, run: bool, imports: bool) -> dict[str, An
             cls = type(inner)
             seen = theirs.seen(cls, Path(folder), model.batches[0], None, RUN_LIMIT_S)
             prefix = "model." if task == BASE else ""
-            found["seen"] = {**as_dict(seen), "differ": {prefix + name: by for name, by in seen.differ.items()}, "equal": seen.is_equal}
+            found["seen"] = {
+                **as_dict(seen),
+                "differ": {prefix + name: by for name, by in seen.differ.items()},
+                "equal": seen.is_equal,
+            }
     return found
 
 
@@ -98,7 +107,9 @@ def _model(library: Any, kind: str, config: Any, task: str) -> Model:
         if name not in INPUTS:
             raise NoExample(f"it takes `{name}`")
         inputs = INPUTS[name](Example(config, type(inner), SIZES, draw))
-        model = model_of(WithLoss(inner), {name: inputs}, {name: ("batch", "seq")[: inputs.dim()]} if inputs.dim() == 2 else None)
+        model = model_of(
+            WithLoss(inner), {name: inputs}, {name: ("batch", "seq")[: inputs.dim()]} if inputs.dim() == 2 else None
+        )
     model.module(**model.batches[0])
     return model
 

@@ -1,9 +1,9 @@
 """The `tp_plan` of transformers that says what a compiled plan says: a style for each module.
 
 The weight of `q_proj` is [heads 4 · head_dim 8, hidden 32], and its part has two heads: `colwise`. That of `o_proj` is
-[hidden 32, heads 4 · head_dim 8], and what it reads is a part already: `rowwise`; if not, `rowwise_split_input`. A style
-is taken from the layouts of the program. Then the plan of styles is read as transformers reads it, and compared with the
-program: every weight has the same part, and every gradient is complete.
+[hidden 32, heads 4 · head_dim 8], and what it reads is a part already: `rowwise`; if not, `rowwise_split_input`. Styles
+are taken from the layouts of the program. Then the plan of styles is read as transformers reads it, and compared with
+the program: every weight has the same part, and every gradient is complete.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from ssdsl.exporters.errors import NoStyle, NotTensorParallel
 from ssdsl.ir.layout import Shard
 from ssdsl.ir.param import Param
 from ssdsl.ir.program import Program
-from ssdsl.model.graph import Graph, Operator, Origin
+from ssdsl.model.graph import Graph, Operator
 from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.tp_plans.entries import ModelPlans, PlanKind
@@ -108,21 +108,18 @@ def _first_styles(graph: Graph, cut: Mapping[str, Lies], axis: str, program: Pro
         else:
             kinds = ", ".join(dict.fromkeys(f"`{reader.kind}`" for reader in readers))
             raise PlanError(NoStyle(None, weight, f"{kinds} reads a part of it, which is no linear layer", UNSPLIT))
-    for weight in (v.name for v in graph.of(Origin.WEIGHT)):  # the head with the weight of the embedding
-        for reader in graph.readers.get(weight, ()):
-            module = module_of(reader.path)
-            if weight in cut and _is_linear((reader,)) and module != weight.rpartition(".")[0]:
-                if any(r.kind == "embedding" for r in graph.readers[weight]):
-                    yield module, _linear(graph, weight, cut[weight], (reader,), axis, program)
+    for weight in cut:  # the head with the weight of the embedding
+        readers = graph.readers.get(weight, ())
+        for reader in readers if any(r.kind == "embedding" for r in readers) else ():
+            if _is_linear((reader,)):
+                yield module_of(reader.path), _linear(graph, weight, cut[weight], (reader,), axis, program)
 
 
 def _is_linear(readers: tuple[Operator, ...]) -> bool:
     return bool(readers) and all(reader.kind in ("linear", "t", "transpose", "reshape") for reader in readers)
 
 
-def _linear(
-    graph: Graph, weight: str, lies: Lies, readers: tuple[Operator, ...], axis: str, program: Program
-) -> str:
+def _linear(graph: Graph, weight: str, lies: Lies, readers: tuple[Operator, ...], axis: str, program: Program) -> str:
     """The style of a linear layer: whether its results are cut, and gathered for what reads them; or what it reads."""
     if lies.axis == 1:
         return "rowwise"
@@ -130,7 +127,9 @@ def _linear(
     if lies.factor > 0 and sizes[0] > 1:
         if lies.factor == 1 and sizes[0] == 2:
             return "packed_colwise"
-        raise PlanError(NoStyle(None, weight, f"its parts are strided in {sizes[0]} packed pieces; styles know two", UNSPLIT))
+        raise PlanError(
+            NoStyle(None, weight, f"its parts are strided in {sizes[0]} packed pieces; styles know two", UNSPLIT)
+        )
     return "colwise" if _stays_cut(graph, readers, axis, program) else "colwise_gather_output"
 
 
@@ -225,4 +224,8 @@ def _whole(program: Program, axis: str, found: Meaning) -> list[str]:
     """The modules of which the plan cuts operators that each device computes whole with these styles."""
     graph = program.plan.graph
     cut = (o for o in graph.computing if any(i.name == axis for i in program.plan.of(o.name).indices))
-    return [*dict.fromkeys(wildcard(o.module) for o in cut if o.name not in found.cuts and o.outputs[0].value in graph.learning)]
+    return [
+        *dict.fromkeys(
+            wildcard(o.module) for o in cut if o.name not in found.cuts and o.outputs[0].value in graph.learning
+        )
+    ]

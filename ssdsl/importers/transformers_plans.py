@@ -2,6 +2,7 @@
 JSON. Facts as of transformers 5.24."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,7 @@ def read(foreign: Foreign) -> Imported:
         which, because = _becomes(entry, asked, lines, cuts)
         {"said": said, "silent": silent, "refused": refused}[which].append(Item(_written(entry), because))
     refused += _unplanned(asked, plans)
-    what = f"the plans of transformers for `{kind}`"
+    what = f"the type `{kind}` of transformers, with its plans"
     return Imported(what, lines.text, tuple(said), tuple(silent), tuple(refused), asked.model)
 
 
@@ -97,16 +98,16 @@ def _of_words(foreign: Foreign) -> _Asked:
     """What `hf:TYPE,field=value,tp=4` asks for."""
     from ssdsl.model.load.spec import read_spec
 
-    spec = read_spec(Source("SOURCE", foreign.given))
+    named = re.search(rf",{FILE}=(.*?\.json|[^,]*)(?=,|$)", foreign.given)  # a path may have commas in it
+    file = named[1] if named else None
+    spec = read_spec(Source("SOURCE", foreign.given.replace(named[0], "", 1) if named else foreign.given))
     if not spec.words or "=" in spec.words[0].text:
         raise PlanError(ConfigWithoutType(None, foreign.given, "no type stands behind `hf:`"))
-    sizes, written, fields, file = dict[str, int](), dict[str, str](), list[str](), None
+    sizes, written, fields = dict[str, int](), dict[str, str](), list[str]()
     for word in spec.words:
         if word.option in SIZES and "=" in word.text:
             sizes[word.option] = _size(word.option, word.value)
             written[word.option] = word.text
-        elif word.option == FILE:
-            file = word.value
         else:
             fields.append(word.text)
     model = PREFIX + ",".join(fields)
@@ -118,7 +119,9 @@ def _of_words(foreign: Foreign) -> _Asked:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise PlanError(DistributedUnreadable(None, file, reason.lower())) from None
     asked = _of_file(inner, model)
-    return replace(asked, sizes={**asked.sizes, **sizes}, written={**asked.written, **written}, fields=tuple(fields[1:]))
+    return replace(
+        asked, sizes={**asked.sizes, **sizes}, written={**asked.written, **written}, fields=tuple(fields[1:])
+    )
 
 
 def _size(name: str, value: Any) -> int:
@@ -203,7 +206,9 @@ def _widths(asked: _Asked, plans: ModelPlans) -> Widths:
     tensor, experts, stages = asked.size("tp"), asked.size("ep"), asked.size("pp")
     shards, replicas = asked.size("fsdp"), asked.size("replicas")
     if experts > 1 and (experts % tensor or (shards * tensor) % experts):
-        raise PlanError(WidthsUnfit(None, experts, tensor, shards, max(1, experts // tensor) if tensor > 1 else experts))
+        raise PlanError(
+            WidthsUnfit(None, experts, tensor, shards, max(1, experts // tensor) if tensor > 1 else experts)
+        )
     before = None
     if stages > 1 and plans.count % stages and plans.count > stages:
         each, more = divmod(plans.count, stages)  # the first stages have one more
@@ -246,7 +251,7 @@ def _unplanned(asked: _Asked, plans: ModelPlans) -> Iterator[Item]:
     for kind in PlanKind:
         if asked.size(kind) > 1 and not plans.merged[kind] and kind is not PlanKind.STAGES:
             text = asked.written.get(kind, f"{kind}={asked.size(kind)}")
-            yield Item(text, f"the model has no plan for it, and transformers starts nothing; here the plan says it")
+            yield Item(text, "the model has no plan for it, and transformers starts nothing; here the plan says it")
 
 
 # -- entries -----------------------------------------------------------------------------------------------------------
@@ -256,9 +261,7 @@ def _with_overrides(asked: _Asked, plans: ModelPlans) -> Iterator[Entry]:
     """Yields the entries of the model and those of the request, which come before the model's with the same name."""
     for entry in plans.entries:
         own = asked.overrides.get(entry.kind, {})
-        if entry.name in own and own[entry.name] != entry.style:
-            entry = replace(entry, name="", at=f"{entry.at}, and {OVERRIDDEN}")
-        elif entry.kind is PlanKind.TENSOR and own == {} and entry.kind in asked.overrides:
+        if (entry.name in own and own[entry.name] != entry.style) or (entry.kind is PlanKind.TENSOR and own == {} and entry.kind in asked.overrides):
             entry = replace(entry, name="", at=f"{entry.at}, and {OVERRIDDEN}")
         yield entry
     for kind, own in asked.overrides.items():
@@ -275,7 +278,7 @@ def _written(entry: Entry) -> str:
 
 def _becomes(entry: Entry, asked: _Asked, lines: PlanLines, cuts: Mapping[str, tuple[str, ...]]) -> tuple[str, str]:
     """The list of an entry, and what it became or why it did not."""
-    if OVERRIDDEN in entry.at:
+    if entry.at == OVERRIDDEN:
         return "silent", OVERRIDDEN
     if not entry.name:
         return "refused", f"no part of this model takes it: it stands in {entry.at}"
@@ -300,9 +303,7 @@ def _becomes(entry: Entry, asked: _Asked, lines: PlanLines, cuts: Mapping[str, t
             return "refused", f"weights are gathered again for backward; `{keep}` keeps them"
 
 
-def _tensor(
-    entry: Entry, asked: _Asked, lines: PlanLines, cuts: Mapping[str, tuple[str, ...]]
-) -> tuple[str, str]:
+def _tensor(entry: Entry, asked: _Asked, lines: PlanLines, cuts: Mapping[str, tuple[str, ...]]) -> tuple[str, str]:
     """What an entry of the tensor parallel plan becomes: the line that cuts what it names, by which dimensions."""
     style, line = STYLES.get(entry.style), lines.saying("tensor")
     if style is None:
@@ -313,7 +314,10 @@ def _tensor(
     if style.cut is WeightCut.WHOLE or (names is None and not cuts):
         return "said", f"{line}: what it sums follows from the splits" if style.cut is WeightCut.WHOLE else line
     if not names:
-        return "refused", f"no line cuts it: `tensor_parallel(model)` finds no heads, ffn or vocab of {asked.size('tp')} parts"
+        return (
+            "refused",
+            f"no line cuts it: `tensor_parallel(model)` finds no heads, ffn or vocab of {asked.size('tp')} parts",
+        )
     return "said", f"{line}: {', '.join(names)}"
 
 

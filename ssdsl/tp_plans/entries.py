@@ -50,7 +50,9 @@ class ModelPlans(Record):
 
 def model_plans(module: Any) -> ModelPlans:
     """The plans of a model of transformers: an instance of `PreTrainedModel`, or a module that has one."""
-    names = frozenset(wildcard(name) for named in (module.named_modules(), module.named_parameters()) for name, _ in named)
+    names = frozenset(
+        wildcard(name) for named in (module.named_modules(), module.named_parameters()) for name, _ in named
+    )
     prefix, model = _model_of(module)
     merged = {
         kind: {f"{prefix}{key}": style for key, style in (getattr(model, kind.attribute, None) or {}).items()}
@@ -81,7 +83,7 @@ def _layers(module: Any) -> tuple[str | None, int]:
 
 
 def _inside(name: str) -> str:
-    """"" for a path without numbers."""
+    """ "" for a path without numbers."""
     return "." if any(word.isdigit() for word in name.split(".")) else ""
 
 

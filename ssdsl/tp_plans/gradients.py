@@ -109,7 +109,9 @@ class _Backward:
         kinds = {each.kind for each in found}
         if lies.kind is Kind.MIXED and Kind.ADDEND in kinds and not lies.off and not self.is_joined(operand, maker):
             where = self.readers_of_addends(operand)
-            self.mistakes.append(Mistake(maker.module, f"of the gradient of its result, what {where} leaves is summed nowhere"))
+            self.mistakes.append(
+                Mistake(maker.module, f"of the gradient of its result, what {where} leaves is summed nowhere")
+            )
         return lies
 
     def is_joined(self, operand: Operand, maker: Operator) -> bool:
@@ -122,7 +124,10 @@ class _Backward:
         found = [
             wildcard(reader.module)
             for reader in self.graph.readers.get(operand.value, ())
-            if any(lies.kind is Kind.ADDEND for lies in self.given[operand.value].get(self.forward.crossed(operand.value, reader), ()))
+            if any(
+                lies.kind is Kind.ADDEND
+                for lies in self.given[operand.value].get(self.forward.crossed(operand.value, reader), ())
+            )
         ]
         return " and ".join(f"`{name}`" for name in dict.fromkeys(found))
 

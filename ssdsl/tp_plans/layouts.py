@@ -16,7 +16,7 @@ from ssdsl.model.graph import Graph, Operand, Operator, Origin
 from ssdsl.model.ops.rows import linear_with
 from ssdsl.record import Record
 from ssdsl.tp_plans.matching import module_of, styled_modules, weight_style
-from ssdsl.tp_plans.styles import STYLES, Leaves, Style, Takes, WeightCut
+from ssdsl.tp_plans.styles import Leaves, Style, Takes, WeightCut
 
 
 class Kind(StrEnum):

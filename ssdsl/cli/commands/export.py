@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 TpPlan = Annotated[
     bool, typer.Option("--tp-plan", help="Write the `tp_plan` of transformers: a style for each module, in JSON.")
 ]
-Out = Annotated[
-    str | None, typer.Option("--out", "-o", metavar="FILE", help="Write a file.", show_default="print it")
-]
+Out = Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="Write a file.", show_default="print it")]
 
 
 def export(
