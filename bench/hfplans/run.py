@@ -35,10 +35,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--no-import", action="store_true", help="do not import them")
     parser.add_argument("--no-compare", action="store_true", help="import only")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for a type")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the file of results, to which these are added")
     parser.add_argument("--page", action="store_true", help="print the page of the results that are there")
     options = parser.parse_args(arguments)
     if options.page:
-        print(page(json.loads(RESULTS.read_text("utf-8"))))
+        print(page(json.loads(options.results.read_text("utf-8"))))
         return 0
     run = not options.no_run and not options.no_compare
     if run and importlib.util.find_spec("accelerate") is None:
@@ -53,7 +54,7 @@ def main(arguments: list[str]) -> int:
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    known = json.loads(RESULTS.read_text("utf-8"))["types"] if RESULTS.exists() else []
+    known = json.loads(options.results.read_text("utf-8"))["types"] if options.results.exists() else []
     found = {one["type"]: one for one in known}
     for kind in options.type or types_with_plans(transformers):
         tried = _in_child(kind, not options.no_compare, run, not options.no_import, options.limit)
@@ -61,7 +62,7 @@ def main(arguments: list[str]) -> int:
         found[kind] = {**found.get(kind, {}), **tried}
         types = [found[name] for name in sorted(found)]
         result = {"transformers": transformers.__version__, "torch": torch.__version__, "types": types}
-        save_text(str(RESULTS), json.dumps(result, indent=1) + "\n")
+        save_text(str(options.results), json.dumps(result, indent=1) + "\n")
     return 0
 
 

@@ -56,7 +56,8 @@ def _axis(program: Program) -> tuple[str, int]:
         reason, change = "weights lie on several sets of devices", "assign all of the model to one mesh"
         raise PlanError(NotTensorParallel(None, reason, change))
     sizes = {name: size for mesh in meshes for name, size in mesh.axes}
-    cut = dict.fromkeys(axis for param in program.params for axis in _axes_of(param))
+    found = {axis for param in program.params for axis in _axes_of(param)}
+    cut = [axis for axis in sizes if axis in found]
     if len(cut) != 1:
         reason = f"weights are cut along {', '.join(cut)}" if cut else "no weight is cut"
         change = "cut heads, ffn and vocab into one axis, as `tensor_parallel(model)` does"
@@ -211,10 +212,14 @@ def _check(found: Meaning, cut: Mapping[str, Lies], styles: Mapping[str, str]) -
     """Raises PlanError if transformers makes something else of these styles than the program does."""
     for mistake in found.forward:
         raise PlanError(NoStyle(None, mistake.module, mistake.what, UNSPLIT))
+    somewhere = {wildcard(weight) for weight in cut}
     for weight, lies in found.weights.items():
-        if lies != cut.get(weight, lies if lies.kind is Kind.WHOLE else None):
-            where = wildcard(weight)
-            raise PlanError(NoStyle(None, weight, f"with the styles of `{where}` other parts of it are cut", UNSPLIT))
+        if lies == cut.get(weight, lies if lies.kind is Kind.WHOLE else None):
+            continue
+        reason = f"with the styles for `{wildcard(weight)}` other parts of it are cut"
+        if weight not in cut and wildcard(weight) in somewhere:
+            reason = "the plan cuts it in other layers; an entry names all layers"
+        raise PlanError(NoStyle(None, weight, reason, "cut all layers alike"))
     for weight, by in found.sums.items():
         if by is not Sum.RIGHT:
             raise PlanError(NoStyle(None, weight, f"its gradient would be summed wrongly: {by}", UNSPLIT))

@@ -37,11 +37,17 @@ class WidthsUnfit(Diagnostic):
     code = "E0711"
     title = "{experts} devices cannot divide the experts with tp = {tensor} and fsdp = {shards}"
     note = "`ep` is a multiple of `tp`, and divides fsdp · tp"
-    help = "give fsdp={fitting}, or another ep"
+    help = "{change}"
     experts: int
     tensor: int
     shards: int
-    fitting: int
+
+    @property
+    def change(self) -> str:
+        """A width that fits."""
+        if self.experts % self.tensor:
+            return f"give ep={self.tensor}, or another multiple of tp"
+        return f"give fsdp={self.experts // self.tensor}, or a smaller ep"
 
 
 class ConfigWithoutType(Diagnostic):

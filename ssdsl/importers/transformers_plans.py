@@ -162,7 +162,11 @@ def _of_keys(given: Mapping[str, Any], model: str, fields: list[str]) -> _Asked:
     names = {key: name for name, key in SIZES.items()}
     for key, value in given.items():
         shown = f'"{key}": {json.dumps(value)}'
-        if value is None or value is False or (value == {} and key not in OVERRIDES) or value == "auto":
+        if key not in KEYS | SILENT.keys() | REFUSED.keys():
+            near = suggest(key, [*KEYS, *SILENT, *REFUSED])
+            reason = "transformers drops this key without a word" + (f": {near}" if near else "")
+            refused.append(Item(shown, reason))
+        elif value is None or value is False or value == "auto":
             silent.append(Item(shown, "this is the default"))
         elif key in names:
             sizes[names[key]] = _size(key, value)
@@ -173,11 +177,8 @@ def _of_keys(given: Mapping[str, Any], model: str, fields: list[str]) -> _Asked:
                 silent.append(Item(shown, "no rule of tensor parallelism" if key == "tp_plan" else "nothing in it"))
         elif key in SILENT:
             silent.append(Item(shown, SILENT[key]))
-        elif key in REFUSED:
-            refused.append(Item(shown, REFUSED[key]))
         else:
-            near = suggest(key, [*KEYS, *SILENT, *REFUSED])
-            reason = "transformers drops this key without a word" + (f"; it knows `{near}`" if near else "")
+            reason = REFUSED.get(key, "it is no object with names and styles")
             refused.append(Item(shown, reason))
     return _Asked(model, sizes, written, overrides, tuple(fields), tuple(silent), tuple(refused))
 
@@ -206,9 +207,7 @@ def _widths(asked: _Asked, plans: ModelPlans) -> Widths:
     tensor, experts, stages = asked.size("tp"), asked.size("ep"), asked.size("pp")
     shards, replicas = asked.size("fsdp"), asked.size("replicas")
     if experts > 1 and (experts % tensor or (shards * tensor) % experts):
-        raise PlanError(
-            WidthsUnfit(None, experts, tensor, shards, max(1, experts // tensor) if tensor > 1 else experts)
-        )
+        raise PlanError(WidthsUnfit(None, experts, tensor, shards))
     before = None
     if stages > 1 and plans.count % stages and plans.count > stages:
         each, more = divmod(plans.count, stages)  # the first stages have one more
@@ -240,7 +239,7 @@ def _comments(kind: str, asked: _Asked) -> tuple[str, ...]:
 def _said_sizes(asked: _Asked, lines: PlanLines) -> Iterator[Item]:
     """Yields what became of widths and of fields of the config."""
     for text in asked.fields:
-        yield Item(text, f"--model {asked.model}")
+        yield Item(text, "a part of `--model`")
     says = {"tp": "tensor", "ep": "experts", "pp": "stages", "fsdp": "state", "replicas": "data"}
     for name, text in asked.written.items():
         yield Item(text, lines.saying(says[name]) if asked.size(name) > 1 else "one device: no axis of the mesh")
@@ -260,10 +259,9 @@ def _unplanned(asked: _Asked, plans: ModelPlans) -> Iterator[Item]:
 def _with_overrides(asked: _Asked, plans: ModelPlans) -> Iterator[Entry]:
     """Yields the entries of the model and those of the request, which come before the model's with the same name."""
     for entry in plans.entries:
-        own = asked.overrides.get(entry.kind, {})
-        if (entry.name in own and own[entry.name] != entry.style) or (entry.kind is PlanKind.TENSOR and own == {} and entry.kind in asked.overrides):
-            entry = replace(entry, name="", at=f"{entry.at}, and {OVERRIDDEN}")
-        yield entry
+        own = asked.overrides.get(entry.kind)
+        is_emptied = entry.kind is PlanKind.TENSOR and own == {}  # as transformers takes an empty `tp_plan`
+        yield replace(entry, at=OVERRIDDEN) if is_emptied or entry.name in (own or ()) else entry
     for kind, own in asked.overrides.items():
         for name, style in own.items():
             yield Entry(kind, name, style, "the request", name, name in plans.names)

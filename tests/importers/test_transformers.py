@@ -23,9 +23,7 @@ from ssdsl.tp_plans.entries import PlanKind, model_plans
 ERRORS = Path(__file__).parent.parent / "errors"
 SIZES = "hidden_size=32,intermediate_size=64,num_attention_heads=4,num_key_value_heads=2,vocab_size=96,batch=4,seq=8"
 QWEN = f"hf:qwen3,num_hidden_layers=2,head_dim=8,{SIZES}"
-MOE = (
-    f"hf:qwen3_moe,num_hidden_layers=3,num_experts=4,num_experts_per_tok=2,moe_intermediate_size=32,{SIZES}"
-)
+MOE = f"hf:qwen3_moe,num_hidden_layers=3,num_experts=4,num_experts_per_tok=2,moe_intermediate_size=32,{SIZES}"
 
 
 def asked(given: str) -> Imported:
@@ -145,6 +143,7 @@ def test_what_transformers_drops_or_leaves_out_is_refused(tmp_path: Path) -> Non
     found = asked(f"{QWEN},plan={path}")
     refused = {item.written: item.becomes for item in found.refused}
     assert "drops this key" in refused['"tp_size_": 3'] and "`tp_size`" in refused['"tp_size_": 3']
+    assert "drops this key" in refused['"tp_pla": "auto"']
     assert '"enable_sequence_parallel": true' in refused
     assert "names nothing" in refused["tp: model.layers.*.mlp.gate: colwise"]
     assert "colwise" in refused["tp: lm_head: colwize"]

@@ -10,9 +10,7 @@ from ssdsl.tp_plans.matching import wildcard
 
 SIZES = "hidden_size=32,intermediate_size=64,num_attention_heads=4,num_key_value_heads=2,vocab_size=96,batch=4,seq=8"
 QWEN = f"hf:qwen3,num_hidden_layers=2,head_dim=8,{SIZES}"
-MOE = (
-    f"hf:qwen3_moe,num_hidden_layers=2,num_experts=4,num_experts_per_tok=2,moe_intermediate_size=32,{SIZES}"
-)
+MOE = f"hf:qwen3_moe,num_hidden_layers=2,num_experts=4,num_experts_per_tok=2,moe_intermediate_size=32,{SIZES}"
 MLA = (
     "hf:glm4_moe_lite,num_hidden_layers=1,hidden_size=32,intermediate_size=64,num_attention_heads=4,"
     "num_key_value_heads=4,vocab_size=96,q_lora_rank=16,kv_lora_rank=16,qk_nope_head_dim=8,qk_rope_head_dim=4,"
