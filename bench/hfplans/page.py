@@ -18,7 +18,7 @@ def page(result: Mapping[str, Any]) -> str:
 
 def _lines(types: list[Found], version: str, torch: str) -> Iterator[str]:
     tried = [one for one in types if not one.get("built") and not one.get("failed")]
-    compared = [one for one in tried if "right" in one and "tp" in one["kinds"]]
+    compared = [one for one in tried if "tp" in one["kinds"] and ("right" in one or "seen" in one)]
     yield "## Plans of transformers"
     yield ""
     yield f"transformers {version} has plans in the configs of {len(types)} types: `ssdsl import hf:TYPE` reads them, and what"
@@ -62,6 +62,8 @@ def _counts(types: list[Found], tried: list[Found]) -> Iterator[str]:
 
 def expected(one: Found) -> str:
     """What the comparison expects of a type's plan."""
+    if "right" not in one:
+        return "nothing: not captured"
     if one["forward"]:
         return "stops"
     sums = {*one["sums"].values()}
@@ -102,8 +104,10 @@ def _findings(compared: list[Found]) -> Iterator[str]:
 
 
 def _expects(one: Found) -> str:
-    if one["forward"]:
+    if one.get("forward"):
         return f"stops: {one['forward'][0]}"
+    if "right" not in one:
+        return expected(one)
     named = [name for name, by in one["sums"].items() if by in FRAMES]
     what = expected(one)
     because = f" ({one['backward'][0]})" if one["backward"] else ""

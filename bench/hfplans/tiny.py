@@ -50,11 +50,12 @@ SIZES: tuple[tuple[str, int | None], ...] = (
 
 class Way(Record):
     """A way to make a config small: which fields are kept, whether layers are left out, whether there are as many heads
-    of keys as of queries."""
+    of keys as of queries, whether the positions get `sections` that the model's code would give a larger head."""
 
     kept: str = ""
     layers: bool = True
     plain: bool = False
+    sections: bool = False
 
 
 _HEAD_DIMS = r".*head_dim|rope_parameters|sliding_window"
@@ -62,6 +63,7 @@ _COUNTS = r"(num_hidden_layers|n_layers?|num_layers|encoder_layers|decoder_layer
 WAYS = (
     Way(),
     Way(plain=True),
+    Way(sections=True),
     Way(kept=_HEAD_DIMS),
     Way(kept=_HEAD_DIMS, plain=True),
     Way(kept=_COUNTS, layers=False),
@@ -77,6 +79,8 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {  # fields without a default, or that
     "nemotron": {"num_key_value_heads": KEYS},
     "nemotron_h": {"n_groups": 2},
     "deepseek_v2": {"num_experts_per_tok": 2, "topk_group": 1, "n_group": 1, "moe_intermediate_size": FFN},
+    "gemma3n_text": {"altup_coef_clip": None},  # by which its forward changes weights in training
+    "hunyuan_vl_text": {"head_dim": HEAD},
     "falcon_h1": {"mamba_d_ssm": 2 * WIDTH, "mamba_n_heads": HEADS, "mamba_d_head": WIDTH // 2, "mamba_n_groups": 2},
 }
 
@@ -116,6 +120,9 @@ def _fields(config: Any, way: Way) -> dict[str, Any]:
         if small_value is not None:
             found[name] = small_value
     found |= {name: HEADS for name in (*found,) if way.plain and re.fullmatch(SIZES[0][0], name)}
+    rope = getattr(config, "rope_parameters", None)
+    if way.sections and isinstance(rope, Mapping):
+        found["rope_parameters"] = {**rope, "mrope_section": _sections(rope.get("partial_rotary_factor") or 1.0)}
     if "qk_rope_head_dim" in found and "head_dim" in found:  # of multi-head latent attention it is that one
         found["head_dim"] = found["qk_rope_head_dim"]
     return found
@@ -140,9 +147,16 @@ def _small(name: str, value: Any, layers: Any) -> Any:
         return min(value[0], 3) if value and isinstance(value[0], int) else None
     if isinstance(value, list) and isinstance(layers, int) and layers > LAYERS and len(value) == layers:
         return _both(value)
-    if name == "rope_parameters" and isinstance(value, Mapping):
-        return None
+    if name == "rope_parameters" and isinstance(value, Mapping) and "mrope_section" in value:
+        return {**value, "mrope_section": _sections(value.get("partial_rotary_factor") or 1.0)}
     return None
+
+
+def _sections(rotated: float) -> list[int]:
+    """The parts of half a head that turn by time, height and width."""
+    half = int(HEAD * rotated) // 2
+    other = max(half // 3, 1)
+    return [half - other - (half > 2), other, int(half > 2)]
 
 
 def _both(each: list[Any]) -> list[Any]:

@@ -1,9 +1,9 @@
 """One type of transformers: its plans imported and proved at a small size, compared with what a right program needs,
 and run by transformers itself."""
 
-import json
+import importlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 from ssdsl.tp_plans.entries import PlanKind, model_plans
 from ssdsl.tp_plans.gradients import Meaning, Sum, meaning
+from ssdsl.tp_plans.layouts import Mistake
 from ssdsl.tp_plans.matching import wildcard
 
 BATCH, SEQ, PIXELS = 4, 8, 32
@@ -101,7 +102,7 @@ def _model(library: Any, kind: str, config: Any, task: str) -> Model:
     else:
         from ssdsl.model.load.from_module import model_of
 
-        inner = library.AutoModel.from_config(config, dtype=torch.float32)
+        inner = base_class(library, config)(config).float()
         draw = torch.Generator().manual_seed(0)
         name = getattr(type(inner), "main_input_name", "input_ids")
         if name not in INPUTS:
@@ -112,6 +113,25 @@ def _model(library: Any, kind: str, config: Any, task: str) -> Model:
         )
     model.module(**model.batches[0])
     return model
+
+
+def base_class(library: Any, config: Any) -> Any:
+    """The class of models without a head for a config: that of `AutoModel`, or the first beside the config."""
+    if type(config) in library.AutoModel._model_mapping:
+        found = library.AutoModel._model_mapping[type(config)]
+        return found[0] if isinstance(found, (tuple, list)) else found
+    module = importlib.import_module(type(config).__module__.replace(".configuration_", ".modeling_"))
+    named = [cls for cls in vars(module).values() if getattr(cls, "config_class", None) is type(config)]
+    named += [cls for cls in vars(module).values() if _config_of(cls) is type(config) and cls not in named]
+    models = [c for c in named if c.__name__.endswith(("Model", "Encoder")) and not c.__name__.endswith("PreTrainedModel")]
+    if not models:
+        raise NoExample("no model is known for it")
+    return models[0]
+
+
+def _config_of(cls: Any) -> Any:
+    """The class of the config that a class of models says in an annotation."""
+    return getattr(cls, "__annotations__", {}).get("config") if isinstance(cls, type) else None
 
 
 def _compared(model: Model, plan: Mapping[str, str]) -> dict[str, Any]:
@@ -126,10 +146,14 @@ def _compared(model: Model, plan: Mapping[str, str]) -> dict[str, Any]:
         "captured": "",
         "right": found.is_right,
         "sums": wrong,
-        "forward": sorted({f"{wildcard(m.module)}: {m.what}" for m in found.forward}),
-        "backward": sorted({f"{wildcard(m.module)}: {m.what}" for m in found.backward}),
+        "forward": _told(found.forward),
+        "backward": _told(found.backward),
         "needs": _needs(graph, found),
     }
+
+
+def _told(mistakes: Iterable[Mistake]) -> list[str]:
+    return list(dict.fromkeys(f"`{wildcard(m.module)}` {m.what}" for m in mistakes))
 
 
 def _needs(graph: Graph, found: Meaning) -> str | list[str]:
@@ -171,7 +195,3 @@ def _imported(folder: str, widths: str) -> dict[str, Any]:
 def _first(error: PlanError) -> str:
     one = error.diagnostics[0]
     return f"{one.code}: {one.text(one.title)}"[:200]
-
-
-def written(found: Mapping[str, Any]) -> str:
-    return json.dumps(found)

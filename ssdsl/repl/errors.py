@@ -3,7 +3,7 @@
 from ssdsl.lang.suggest import suggest
 from ssdsl.text.diagnostic import Diagnostic
 
-OF_FILES = ("run", "verify", "search", "sweep", "reshard", "compile", "profile", "capture", "fmt")
+OF_FILES = ("run", "verify", "search", "sweep", "reshard", "compile", "profile", "capture", "export", "fmt")
 OF_NONE = ("models", "plans", "ops", "clusters", "cache", "checkpoint", "discover")
 
 

@@ -82,7 +82,7 @@ class _Backward:
 
     def through(self, operator: Operator) -> None:
         """Adds what an operator leaves of the gradients of its operands."""
-        outputs = [o for o in operator.outputs if o.value in self.graph.learning]
+        outputs = [o for o in operator.outputs if o.value in self.given or o.value in self.graph.losses]
         if not outputs:
             return
         arriving = {o.value: self.arriving(o, operator) for o in outputs}
@@ -101,7 +101,7 @@ class _Backward:
         for (left, entered), found in self.given.get(operand.value, {}).items():
             at_end.setdefault(left, []).append(self.before(entered, together(found), operand, maker))
         found = [self.behind(left, self.sum_at(operand, maker, each), operand, maker) for left, each in at_end.items()]
-        return self.sum_at(operand, maker, found) if found else WHOLE
+        return self.sum_at(operand, maker, found)
 
     def sum_at(self, operand: Operand, maker: Operator, found: list[Lies]) -> Lies:
         """The sum of what readers leave of the gradient of a value; some may be summed over the devices, some not."""
@@ -179,9 +179,8 @@ class _Backward:
             return found
         off = found.off
         for output in operator.outputs:
-            lies = arriving.get(output.value, WHOLE)
             wanted = Kind.CUT if output.carries(dim) else Kind.WHOLE
-            if lies.kind is not wanted:
+            if output.value in arriving and arriving[output.value].kind is not wanted:
                 off = True
         for axis, dims in enumerate(operand.axes):
             if dim in dims:

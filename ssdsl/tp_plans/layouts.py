@@ -15,7 +15,7 @@ from enum import StrEnum
 from ssdsl.model.graph import Graph, Operand, Operator, Origin
 from ssdsl.model.ops.rows import linear_with
 from ssdsl.record import Record
-from ssdsl.tp_plans.matching import module_of, styled_modules, weight_style
+from ssdsl.tp_plans.matching import module_of, styled_modules, weight_style, wildcard
 from ssdsl.tp_plans.styles import Leaves, Style, Takes, WeightCut
 
 
@@ -152,35 +152,41 @@ def _entered(takes: Takes, lies: Lies, operand: Operand) -> Lies:
     return lies
 
 
-def _misread(takes: Takes, lies: Lies, operand: Operand) -> str:
+def said(found: Layouts, value: str) -> str:
+    """A value in words: a weight's name, or what makes it."""
+    maker = found.graph.makers.get(value)
+    return f"`{value}`" if maker is None else f"the `{maker.kind}` of `{wildcard(module_of(maker.module))}`"
+
+
+def _misread(takes: Takes, lies: Lies, name: str, operand: Operand) -> str:
     """What is wrong with a value that a module takes for something else; "" for nothing."""
     if takes in (Takes.WHOLE, Takes.CUTS, Takes.SENT) and lies.kind is not Kind.WHOLE:
-        return f"takes `{operand.value}` for whole; it is {lies.kind}"
+        return f"takes {name} for whole; it is {lies.kind}"
     if takes is Takes.CUT and not _is_last(lies, operand):
-        return f"takes `{operand.value}` for a part of the last axis; it is {lies.kind}"
+        return f"takes {name} for a part of the last axis; it is {lies.kind}"
     return ""
 
 
-def _misleft(leaves: Leaves, lies: Lies, operand: Operand) -> str:
+def _misleft(leaves: Leaves, lies: Lies, name: str, operand: Operand) -> str:
     if leaves in (Leaves.CUT, Leaves.GATHERED) and not _is_last(lies, operand):
-        return f"takes its result `{operand.value}` for a part of the last axis; it is {lies.kind}"
+        return f"takes its result for a part of the last axis; it is {lies.kind}"
     if leaves is Leaves.SUMMED and lies.kind is not Kind.ADDEND:
-        return f"sums its result `{operand.value}` over the devices; it is {lies.kind}"
+        return f"sums its result over the devices; it is {lies.kind}"
     return ""
 
 
-def _boundary_mistakes(found: Layouts, operator: Operator) -> Iterator[str]:
-    """Yields what is wrong where an operator reads values that enter a module with a style."""
+def _boundary_mistakes(found: Layouts, operator: Operator) -> Iterator[tuple[str, str]]:
+    """Yields modules with a style, and what is wrong where values leave or enter them on the way to an operator."""
     for operand in operator.inputs:
         left, entered = found.crossed(operand.value, operator)
-        lies = found.made.get(operand.value, WHOLE)
+        lies, name = found.made.get(operand.value, WHOLE), said(found, operand.value)
         for path in left:
-            if what := _misleft(found.styled[path].leaves, lies, operand):
-                yield what
+            if what := _misleft(found.styled[path].leaves, lies, name, operand):
+                yield path, what
             lies = _left(found.styled[path].leaves, lies, operand)
         for path in entered:
-            if what := _misread(found.styled[path].takes, lies, operand):
-                yield what
+            if what := _misread(found.styled[path].takes, lies, name, operand):
+                yield path, what
             lies = _entered(found.styled[path].takes, lies, operand)
 
 
@@ -189,8 +195,7 @@ def _compute(found: Layouts, operator: Operator) -> None:
     wrong = list(_boundary_mistakes(found, operator))
     reads = [found.read(o, operator) for o in operator.inputs]
     off = any(lies.off for lies in reads)
-    for name in wrong:
-        found.mistakes.append(Mistake(operator.module, name))
+    found.mistakes += [Mistake(path, what) for path, what in wrong if not off]
     if any(found.styled[p].takes is Takes.SENT for p in found.around(operator.path)):
         _sent(found, operator, off)
         return
@@ -216,11 +221,14 @@ def _results(found: Layouts, operator: Operator, reads: list[Lies]) -> tuple[lis
         if lies.kind is Kind.CUT:
             axis = operand.axes[lies.axis] if lies.axis < len(operand.axes) else ()
             if lies.factor >= len(axis):
-                return whole, f"`{operator.kind}` reads a part of `{operand.value}` along no dimension of its own"
+                return (
+                    whole,
+                    f"`{operator.kind}` reads a part of {said(found, operand.value)} along no dimension of its own",
+                )
             cut.setdefault(_dim_of(operator, axis, lies.factor, found.devices), operand.value)
     addends = [n for n, lies in enumerate(reads) if lies.kind in (Kind.ADDEND, Kind.MIXED)]
     if len(cut) > 1:
-        names = " and ".join(f"`{operator.dims[d].name}` of `{value}`" for d, value in cut.items())
+        names = " and ".join(f"`{operator.dims[d].name}` of {said(found, value)}" for d, value in cut.items())
         return whole, f"`{operator.kind}` reads parts of two dimensions: {names}"
     if addends:
         return _summed(found, operator, addends, bool(cut))
@@ -250,11 +258,13 @@ def _summed(found: Layouts, operator: Operator, addends: list[int], is_cut: bool
     value = operator.inputs[addends[0]].value
     together = frozenset({0}) if operator.kind == "detach" else linear_with(operator, addends)
     if not together or is_cut:
-        return [WHOLE for _ in operator.outputs], f"`{operator.kind}` reads addends of `{value}` that no one has summed"
+        return [
+            WHOLE for _ in operator.outputs
+        ], f"`{operator.kind}` reads addends, {said(found, value)}, that no one has summed"
     if others := [operator.inputs[n].value for n in sorted(together) if n not in addends]:
         return (
             [WHOLE for _ in operator.outputs],
-            f"`{operator.kind}` adds `{others[0]}`, which each device has, to addends of `{value}`",
+            f"`{operator.kind}` adds {said(found, others[0])}, which each device has, to addends, {said(found, value)}",
         )
     found.carried[operator.name] = frozenset(operator.inputs[n].value for n in addends)
     return [ADDEND for _ in operator.outputs], ""
@@ -264,12 +274,13 @@ def _uncut(found: Layouts, operator: Operator, reads: list[Lies], dim: int, valu
     """Why an operator cannot compute on a part along a dimension; "" if it can."""
     name = operator.dims[dim].name
     if operator.dims[dim].fixed or operator.dims[dim].combined:
-        return f"`{operator.kind}` needs all of `{name}`, and reads a part of `{value}`"
+        return f"`{operator.kind}` needs all of `{name}`, and reads a part of {said(found, value)}"
     for operand, lies in zip(operator.inputs, reads, strict=True):
         if lies.kind is Kind.WHOLE and operand.carries(dim) and not _follows(found, operand):
             if _is_repeated(found, operator, operand, dim):
                 continue
-            return f"`{operator.kind}` reads a part of `{value}` along `{name}`, and all of `{operand.value}`"
+            part, whole = said(found, value), said(found, operand.value)
+            return f"`{operator.kind}` reads a part of {part} along `{name}`, and all of {whole}"
     return ""
 
 

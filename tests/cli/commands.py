@@ -16,6 +16,10 @@ from ssdsl.cli.main import main
 
 ROOT = Path(__file__).parent.parent.parent
 OWN = "--model mymodel.py:net"
+OF_TRANSFORMERS = (
+    "--model hf:llama,num_hidden_layers=1,hidden_size=32,intermediate_size=64,num_attention_heads=2,"
+    "num_key_value_heads=2,vocab_size=64,batch=4,seq=8"
+)
 
 # by the words that name the command; later ones read what earlier ones wrote, and `profile` finds all that it needs
 CALLS = {
@@ -34,6 +38,7 @@ CALLS = {
     "compile": f"compile mine.ssp {OWN} --meta --out program",
     "capture": f"capture {OWN.partition(' ')[2]} --out net.graph",
     "discover": f"discover {OWN}",
+    "export": f"export tensor_parallel {OF_TRANSFORMERS} --tp-plan --out tp_plan.json",
     "cache": "cache",
     "models": "models",
     "plans": "plans",

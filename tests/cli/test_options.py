@@ -35,7 +35,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.run.checkpoints.convert import from_torch
 from ssdsl.run.errors import LossNotFinite
-from tests.cli.commands import OWN, commands
+from tests.cli.commands import OF_TRANSFORMERS, OWN, commands
 
 PLAN = """\
 param T = 2 "parts"
@@ -134,6 +134,7 @@ CALLS = {
     "search": f"search p.ssp {HALF} --devices 2..4",
     "capture": "capture mymodel.py:net --out net.graph",
     "discover": f"discover {OWN}",
+    "export": f"export tensor_parallel {OF_TRANSFORMERS} --tp-plan",
     "cache": "cache",
     "models": "models",
     "plans": "plans",
@@ -217,6 +218,7 @@ VALUES = {
     "--fix": "--fix",
     "--yes": "--yes",
     "--optim": "--optim",
+    "--tp-plan": "--tp-plan",
     "--shard-size": "--shard-size 0.001",
 }
 OTHERWISE = {  # where that is what the call says already, or needs more beside it
@@ -234,6 +236,7 @@ AS_IT_IS = {  # and these change nothing: dimensions are the model's
     ("show dims", "--set"),
     ("show graph", "--set"),
     ("search", "--orders"),  # of a plan without a pipeline
+    ("export", "--tp-plan"),  # which the call says
     ("check", "--fix"),  # of a plan without mistakes
 }
 AT = date(2026, 1, 1)
