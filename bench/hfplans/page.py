@@ -10,6 +10,24 @@ Found = Mapping[str, Any]
 NAMES = 3  # of weights in a row
 FRAMES = "too many", "missing in part", "missing"  # what may be wrong with a sum, the more telling first
 
+INTRODUCTION = """\
+## Plans of transformers
+
+transformers {version} has plans in the configs of {count} types. `ssdsl import hf:TYPE` reads them. What each means
+was compared with what a right program needs, and run. `python -m bench hfplans` makes this section: each type at a
+small size (two layers, four heads, four experts; all else as by default), with random weights, on two devices.
+"""
+METHOD = """\
+Imported as splits, a plan cannot be wrong, as the compiler adds what it does not say. So the collectives of
+each style, forward and backward, are followed through the captured graph: a value is whole, cut or an addend on
+each device, and so is its gradient. *missing*: the gradient of a weight is an addend, and nothing sums it. *too
+many*: it is summed, and was whole. *stops*: an operator gets a part of what it needs all of, so that the
+forward stops, or goes on with other numbers. Then transformers itself loads and runs the model, with torch
+{torch}: `from_pretrained` with `DistributedConfig(tp_size=2)`, on two gloo processes, forward and backward in
+float32, in eval mode, against one process. A gradient differs if it does by more than 0.2 % of its largest
+number.
+"""
+
 
 def page(result: Mapping[str, Any]) -> str:
     """The section, in Markdown."""
@@ -19,20 +37,11 @@ def page(result: Mapping[str, Any]) -> str:
 def _lines(types: list[Found], version: str, torch: str) -> Iterator[str]:
     tried = [one for one in types if not one.get("built") and not one.get("failed")]
     compared = [one for one in tried if "tp" in one["kinds"] and ("right" in one or "seen" in one)]
-    yield "## Plans of transformers"
-    yield ""
-    yield f"transformers {version} has plans in the configs of {len(types)} types: `ssdsl import hf:TYPE` reads them, and what"
-    yield "each means was compared with what a right program needs. `python -m bench hfplans` makes this section: each type at a"
-    yield "small size (two layers, four heads, four experts; kinds of layers as by default), with random weights, on two devices."
+    yield from INTRODUCTION.format(version=version, count=len(types)).splitlines()
     yield ""
     yield from _counts(types, tried)
     yield ""
-    yield "Imported as splits, a plan cannot be wrong, as the compiler adds what it does not say. So the collectives of each"
-    yield "style, forward and backward, are followed through the captured graph: a value is whole, cut or an addend on each"
-    yield "device, and so is its gradient. *missing*: the gradient of a weight is an addend, and nothing sums it. *too many*: it"
-    yield "is summed, and was whole. *stops*: an operator gets a part of what it needs all of. Then transformers itself loads and"
-    yield f"runs the model, with torch {torch}: `from_pretrained` with `DistributedConfig(tp_size=2)`, two gloo processes, forward and"
-    yield "backward in float32 against one process. A gradient differs if it does by more than 0.2 % of its largest number."
+    yield from METHOD.format(torch=torch).splitlines()
     yield ""
     yield from _agreement(compared)
     yield ""
@@ -49,13 +58,15 @@ def _counts(types: list[Found], tried: list[Found]) -> Iterator[str]:
     yield "|---|---|"
     yield f"| with a plan for tensors or experts | {len(types)} |"
     yield f"| built small, and run on one process | {len(tried)} |"
-    yield f"| captured, so that the plan could be compared | {sum(not one.get('captured') for one in tried if 'captured' in one)} |"
+    captured = [one for one in tried if "captured" in one and not one["captured"]]
+    yield f"| captured, so that the plan could be compared | {len(captured)} |"
     for widths, what in (("tp=2", "tensors"), ("ep=2,fsdp=2", "experts"), ("pp=2", "stages")):
         found = [one["imports"][widths] for one in tried if widths in one.get("imports", {})]
         imported = [one for one in found if not one["imported"]]
         proved = [one for one in imported if not one["proved"]]
         if found:
-            yield f"| imported with `{widths}` ({what}); proved | {len(imported)} of {len(found)}; {len(proved)} |"
+            count = f"{len(imported)} of {len(found)}; {len(proved)}"
+            yield f"| imported with `{widths}` ({what}), of those tried; proved | {count} |"
     ignored = [one for one in tried if one.get("ignored")]
     yield f"| with entries that name nothing in the model | {len(ignored)} |"
 
@@ -94,7 +105,7 @@ def _agreement(compared: list[Found]) -> Iterator[str]:
 
 
 def _findings(compared: list[Found]) -> Iterator[str]:
-    yield "Each type for which one of the two is not equal, or whose weights load otherwise. Nothing else was seen to be wrong:"
+    yield "Each type for which one of the two is not equal, or whose weights load otherwise; no other was seen wrong:"
     yield ""
     yield "| type | the comparison expects | a run shows |"
     yield "|---|---|---|"
@@ -137,7 +148,7 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")[:160]
+    return text.replace("|", "\\|").replace("\n", " ").partition(". Access")[0][:140]
 
 
 def _left_out(types: list[Found]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 and run by transformers itself."""
 
 import importlib
+import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -63,10 +64,8 @@ def try_type(kind: str, compare: bool, run: bool, imports: bool) -> dict[str, An
     except Unfit as error:
         return {**found, "built": str(error)[:200]}
     except Exception as error:  # a config may raise anything
-        return {
-            **found,
-            "built": f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:200] if str(error).strip() else ''}",
-        }
+        lines = str(error).strip().splitlines() or [""]
+        return {**found, "built": f"{type(error).__name__}: {lines[-1][:200]}"}
     found["built"] = ""
     plans = model_plans(model.module)
     plan = plans.merged[PlanKind.TENSOR]
@@ -123,7 +122,7 @@ def base_class(library: Any, config: Any) -> Any:
     module = importlib.import_module(type(config).__module__.replace(".configuration_", ".modeling_"))
     named = [cls for cls in vars(module).values() if getattr(cls, "config_class", None) is type(config)]
     named += [cls for cls in vars(module).values() if _config_of(cls) is type(config) and cls not in named]
-    models = [c for c in named if c.__name__.endswith(("Model", "Encoder")) and not c.__name__.endswith("PreTrainedModel")]
+    models = [cls for cls in named if re.search(r"(?<!PreTrained)Model$|Encoder$", cls.__name__)]
     if not models:
         raise NoExample("no model is known for it")
     return models[0]

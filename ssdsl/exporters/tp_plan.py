@@ -17,7 +17,7 @@ from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.tp_plans.entries import ModelPlans, PlanKind
 from ssdsl.tp_plans.gradients import Meaning, Sum, meaning
-from ssdsl.tp_plans.layouts import Kind, Lies, layouts
+from ssdsl.tp_plans.layouts import LocalKind, LocalShare, layouts
 from ssdsl.tp_plans.matching import module_of, wildcard
 
 UNSPLIT = "split it as its neighbours are, or leave it whole"
@@ -72,7 +72,7 @@ def _axes_of(param: Param) -> Iterator[str]:
             yield axis
 
 
-def _cut_weights(program: Program, axis: str) -> Iterator[tuple[str, Lies]]:
+def _cut_weights(program: Program, axis: str) -> Iterator[tuple[str, LocalShare]]:
     """Yields each weight that is cut along the axis, with the factor that is. Raises PlanError for parts that are not
     equal runs of it."""
     for param in program.params:
@@ -82,13 +82,18 @@ def _cut_weights(program: Program, axis: str) -> Iterator[tuple[str, Lies]]:
             if place.digit.at is not None or place.digit.period != param.shape.factors[place.factor]:
                 raise PlanError(NoStyle(None, param.weight, "its parts are not equal runs of a dimension", UNSPLIT))
             dim = param.shape.axis_of(place.factor)
-            yield param.weight, Lies(Kind.CUT, dim, place.factor - sum(len(a) for a in param.shape.axes[:dim]))
+            yield (
+                param.weight,
+                LocalShare(LocalKind.CUT, dim, place.factor - sum(len(a) for a in param.shape.axes[:dim])),
+            )
 
 
 # -- styles ------------------------------------------------------------------------------------------------------------
 
 
-def _first_styles(graph: Graph, cut: Mapping[str, Lies], axis: str, program: Program) -> Iterator[tuple[str, str]]:
+def _first_styles(
+    graph: Graph, cut: Mapping[str, LocalShare], axis: str, program: Program
+) -> Iterator[tuple[str, str]]:
     """Yields names with styles: of each weight that is cut, its module's, or its own and its module's."""
     for weight, lies in cut.items():
         module, _, name = weight.rpartition(".")
@@ -120,7 +125,9 @@ def _is_linear(readers: tuple[Operator, ...]) -> bool:
     return bool(readers) and all(reader.kind in ("linear", "t", "transpose", "reshape") for reader in readers)
 
 
-def _linear(graph: Graph, weight: str, lies: Lies, readers: tuple[Operator, ...], axis: str, program: Program) -> str:
+def _linear(
+    graph: Graph, weight: str, lies: LocalShare, readers: tuple[Operator, ...], axis: str, program: Program
+) -> str:
     """The style of a linear layer: whether its results are cut, and gathered for what reads them; or what it reads."""
     if lies.axis == 1:
         return "rowwise"
@@ -154,7 +161,7 @@ def _stays_cut(graph: Graph, makers: tuple[Operator, ...], axis: str, program: P
     return True
 
 
-def _expert(graph: Graph, weight: str, lies: Lies) -> str:
+def _expert(graph: Graph, weight: str, lies: LocalShare) -> str:
     if lies.axis == 0:
         change = "cut them by ffn: `split OPS by ffn into tp`"
         raise PlanError(NoStyle(None, weight, "experts are divided: that is an `ep_plan`", change))
@@ -186,7 +193,7 @@ def _with_inputs(graph: Graph, styles: dict[str, str], devices: int) -> dict[str
         for operand in operator.inputs:
             outside = found.crossed(operand.value, operator)[1]
             lies = found.made.get(operand.value)
-            if outside and lies is not None and found.read(operand, operator).kind is Kind.WHOLE:
+            if outside and lies is not None and found.read(operand, operator).kind is LocalKind.WHOLE:
                 changed[key] = "rowwise_split_input"
     return changed
 
@@ -208,13 +215,13 @@ def _with_sums(graph: Graph, styles: dict[str, str], devices: int) -> dict[str, 
     return changed
 
 
-def _check(found: Meaning, cut: Mapping[str, Lies], styles: Mapping[str, str]) -> None:
+def _check(found: Meaning, cut: Mapping[str, LocalShare], styles: Mapping[str, str]) -> None:
     """Raises PlanError if transformers makes something else of these styles than the program does."""
     for mistake in found.forward:
         raise PlanError(NoStyle(None, mistake.module, mistake.what, UNSPLIT))
     somewhere = {wildcard(weight) for weight in cut}
     for weight, lies in found.weights.items():
-        if lies == cut.get(weight, lies if lies.kind is Kind.WHOLE else None):
+        if lies == cut.get(weight, lies if lies.kind is LocalKind.WHOLE else None):
             continue
         reason = f"with the styles for `{wildcard(weight)}` other parts of it are cut"
         if weight not in cut and wildcard(weight) in somewhere:

@@ -15,7 +15,7 @@ from ssdsl.lang.suggest import suggest
 from ssdsl.record import Record, field, replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
-from ssdsl.tp_plans.entries import Entry, ModelPlans, PlanKind
+from ssdsl.tp_plans.entries import ModelPlans, PlanEntry, PlanKind
 from ssdsl.tp_plans.matching import wildcard
 from ssdsl.tp_plans.styles import STYLES, WeightCut
 
@@ -256,7 +256,7 @@ def _unplanned(asked: _Asked, plans: ModelPlans) -> Iterator[Item]:
 # -- entries -----------------------------------------------------------------------------------------------------------
 
 
-def _with_overrides(asked: _Asked, plans: ModelPlans) -> Iterator[Entry]:
+def _with_overrides(asked: _Asked, plans: ModelPlans) -> Iterator[PlanEntry]:
     """Yields the entries of the model and those of the request, which come before the model's with the same name."""
     for entry in plans.entries:
         own = asked.overrides.get(entry.kind)
@@ -264,17 +264,17 @@ def _with_overrides(asked: _Asked, plans: ModelPlans) -> Iterator[Entry]:
         yield replace(entry, at=OVERRIDDEN) if is_emptied or entry.name in (own or ()) else entry
     for kind, own in asked.overrides.items():
         for name, style in own.items():
-            yield Entry(kind, name, style, "the request", name, name in plans.names)
+            yield PlanEntry(kind, name, style, "the request", name, name in plans.names)
 
 
 OVERRIDDEN = "the request overrides it"
 
 
-def _written(entry: Entry) -> str:
+def _written(entry: PlanEntry) -> str:
     return f"{entry.kind}: {entry.name or entry.key}: {entry.style}"
 
 
-def _becomes(entry: Entry, asked: _Asked, lines: PlanLines, cuts: Mapping[str, tuple[str, ...]]) -> tuple[str, str]:
+def _becomes(entry: PlanEntry, asked: _Asked, lines: PlanLines, cuts: Mapping[str, tuple[str, ...]]) -> tuple[str, str]:
     """The list of an entry, and what it became or why it did not."""
     if entry.at == OVERRIDDEN:
         return "silent", OVERRIDDEN
@@ -301,7 +301,7 @@ def _becomes(entry: Entry, asked: _Asked, lines: PlanLines, cuts: Mapping[str, t
             return "refused", f"weights are gathered again for backward; `{keep}` keeps them"
 
 
-def _tensor(entry: Entry, asked: _Asked, lines: PlanLines, cuts: Mapping[str, tuple[str, ...]]) -> tuple[str, str]:
+def _tensor(entry: PlanEntry, asked: _Asked, lines: PlanLines, cuts: Mapping[str, tuple[str, ...]]) -> tuple[str, str]:
     """What an entry of the tensor parallel plan becomes: the line that cuts what it names, by which dimensions."""
     style, line = STYLES.get(entry.style), lines.saying("tensor")
     if style is None:

@@ -25,7 +25,7 @@ class PlanKind(StrEnum):
         return f"_{self}_plan"
 
 
-class Entry(Record):
+class PlanEntry(Record):
     """An entry of a plan. `name` is what it names in the whole model, "" if no part of the model takes it; `at` is the
     class in which it stands; with `matches` a module or a weight has the name."""
 
@@ -42,7 +42,7 @@ class ModelPlans(Record):
     order. `names` are the modules and weights with `*` for numbers, `layers` the path of its list of layers."""
 
     merged: Mapping[PlanKind, Mapping[str, Any]]
-    entries: tuple[Entry, ...]
+    entries: tuple[PlanEntry, ...]
     names: frozenset[str]
     layers: str | None
     count: int
@@ -87,7 +87,7 @@ def _inside(name: str) -> str:
     return "." if any(word.isdigit() for word in name.split(".")) else ""
 
 
-def _entries(module: Any, merged: Mapping[PlanKind, Mapping[str, Any]], names: frozenset[str]) -> Iterator[Entry]:
+def _entries(module: Any, merged: Mapping[PlanKind, Mapping[str, Any]], names: frozenset[str]) -> Iterator[PlanEntry]:
     """Yields each entry of each part's class and config, then those that transformers adds."""
     seen: set[tuple[PlanKind, str]] = set()
     for path, part in module.named_modules():
@@ -100,11 +100,11 @@ def _entries(module: Any, merged: Mapping[PlanKind, Mapping[str, Any]], names: f
                     name = f"{prefix}{key}"
                     taken = merged[kind].get(name) == style
                     seen.add((kind, name))
-                    yield Entry(kind, key, _shown(style), at, name if taken else "", name in names)
+                    yield PlanEntry(kind, key, _shown(style), at, name if taken else "", name in names)
     for kind, plan in merged.items():
         for name, style in plan.items():
             if (kind, name) not in seen:
-                yield Entry(kind, name, _shown(style), "transformers itself", name, name in names)
+                yield PlanEntry(kind, name, _shown(style), "transformers itself", name, name in names)
     yield from _unread(module, merged)
 
 
@@ -118,7 +118,7 @@ def _written(part: Any, kind: PlanKind) -> Iterator[tuple[str, Mapping[str, Any]
         yield type(part.config).__name__, base
 
 
-def _unread(module: Any, merged: Mapping[PlanKind, Mapping[str, Any]]) -> Iterator[Entry]:
+def _unread(module: Any, merged: Mapping[PlanKind, Mapping[str, Any]]) -> Iterator[PlanEntry]:
     """Yields the entries of configs in the model's config that no part of the model has."""
     _, model = _model_of(module)
     used = {id(part.config) for _, part in module.named_modules() if hasattr(part, "init_parallel_plans")}
@@ -130,7 +130,7 @@ def _unread(module: Any, merged: Mapping[PlanKind, Mapping[str, Any]]) -> Iterat
             continue
         for kind in PlanKind:
             for key, style in (getattr(sub, f"base_model_{kind}_plan", None) or {}).items():
-                yield Entry(kind, key, _shown(style), f"{type(sub).__name__}, the model's {name}")
+                yield PlanEntry(kind, key, _shown(style), f"{type(sub).__name__}, the model's {name}")
 
 
 def _shown(style: Any) -> str:

@@ -19,7 +19,7 @@ from ssdsl.tp_plans.matching import module_of, styled_modules, weight_style, wil
 from ssdsl.tp_plans.styles import Leaves, Style, Takes, WeightCut
 
 
-class Kind(StrEnum):
+class LocalKind(StrEnum):
     """How a tensor, or its gradient, lies on the devices. A gradient is `mixed` if some of its addends are summed
     already and others are not: no later sum is right."""
 
@@ -29,16 +29,16 @@ class Kind(StrEnum):
     MIXED = "mixed"
 
 
-class Lies(Record):
+class LocalShare(Record):
     """A kind, with the factor of the axis that is cut; `off` if a mistake has reached it."""
 
-    kind: Kind
+    kind: LocalKind
     axis: int = 0
     factor: int = 0
     off: bool = False
 
 
-WHOLE, ADDEND = Lies(Kind.WHOLE), Lies(Kind.ADDEND)
+WHOLE, ADDEND = LocalShare(LocalKind.WHOLE), LocalShare(LocalKind.ADDEND)
 
 
 class Mistake(Record):
@@ -58,7 +58,7 @@ class Layouts:
     plan: Mapping[str, str]
     devices: int
     styled: dict[str, Style]
-    made: dict[str, Lies] = field(default_factory=dict)
+    made: dict[str, LocalShare] = field(default_factory=dict)
     cuts: dict[str, int] = field(default_factory=dict)
     carried: dict[str, frozenset[str]] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Layouts:
         left, entered = self.around(maker.path) if maker else (), self.around(reader.path)
         return tuple(p for p in left if p not in entered), tuple(p for p in reversed(entered) if p not in left)
 
-    def read(self, operand: Operand, reader: Operator) -> Lies:
+    def read(self, operand: Operand, reader: Operator) -> LocalShare:
         """The layout of a value as an operator reads it."""
         lies = self.made.get(operand.value, WHOLE)
         left, entered = self.crossed(operand.value, reader)
@@ -104,7 +104,7 @@ def packed_in(sizes: tuple[int, ...], pieces: int) -> int | None:
     return 0 if pieces == 1 else (1 if len(sizes) > 1 and sizes[0] == pieces else None)
 
 
-def _weight(found: Layouts, weight: str) -> Lies:
+def _weight(found: Layouts, weight: str) -> LocalShare:
     """The layout of a weight: the style of its own entry, or of its module's."""
     style, value = weight_style(found.plan, weight), found.graph.values[weight]
     if style is None or style.cut is WeightCut.WHOLE or (not style.bias and weight.endswith(".bias")):
@@ -125,30 +125,30 @@ def _weight(found: Layouts, weight: str) -> Lies:
         what = f"parts of `{weight}` are no parts of one dimension: its axis is {shape or value.shape[axis]}"
         found.mistakes.append(Mistake(weight.rpartition(".")[0], what))
         return WHOLE
-    return Lies(Kind.CUT, axis, factor)
+    return LocalShare(LocalKind.CUT, axis, factor)
 
 
-def _is_last(lies: Lies, operand: Operand) -> bool:
-    return lies.kind is Kind.CUT and lies.axis == len(operand.axes) - 1
+def _is_last(lies: LocalShare, operand: Operand) -> bool:
+    return lies.kind is LocalKind.CUT and lies.axis == len(operand.axes) - 1
 
 
-def _left(leaves: Leaves, lies: Lies, operand: Operand) -> Lies:
+def _left(leaves: Leaves, lies: LocalShare, operand: Operand) -> LocalShare:
     """The layout of a value behind a module that it leaves."""
     match leaves:
         case Leaves.GATHERED if _is_last(lies, operand):
-            return Lies(Kind.WHOLE, off=lies.off)
-        case Leaves.SUMMED if lies.kind in (Kind.ADDEND, Kind.MIXED):
-            return Lies(Kind.WHOLE, off=lies.off)
+            return LocalShare(LocalKind.WHOLE, off=lies.off)
+        case Leaves.SUMMED if lies.kind in (LocalKind.ADDEND, LocalKind.MIXED):
+            return LocalShare(LocalKind.WHOLE, off=lies.off)
     return lies
 
 
-def _entered(takes: Takes, lies: Lies, operand: Operand) -> Lies:
+def _entered(takes: Takes, lies: LocalShare, operand: Operand) -> LocalShare:
     """The layout of a value in a module that it enters."""
     match takes:
-        case Takes.CUTS if lies.kind is Kind.WHOLE:
-            return Lies(Kind.CUT, len(operand.axes) - 1, 0, lies.off)
-        case Takes.DIVIDED if lies.kind is Kind.WHOLE:
-            return Lies(Kind.ADDEND, off=lies.off)
+        case Takes.CUTS if lies.kind is LocalKind.WHOLE:
+            return LocalShare(LocalKind.CUT, len(operand.axes) - 1, 0, lies.off)
+        case Takes.DIVIDED if lies.kind is LocalKind.WHOLE:
+            return LocalShare(LocalKind.ADDEND, off=lies.off)
     return lies
 
 
@@ -158,19 +158,19 @@ def said(found: Layouts, value: str) -> str:
     return f"`{value}`" if maker is None else f"the `{maker.kind}` of `{wildcard(module_of(maker.module))}`"
 
 
-def _misread(takes: Takes, lies: Lies, name: str, operand: Operand) -> str:
+def _misread(takes: Takes, lies: LocalShare, name: str, operand: Operand) -> str:
     """What is wrong with a value that a module takes for something else; "" for nothing."""
-    if takes in (Takes.WHOLE, Takes.CUTS, Takes.SENT) and lies.kind is not Kind.WHOLE:
+    if takes in (Takes.WHOLE, Takes.CUTS, Takes.SENT) and lies.kind is not LocalKind.WHOLE:
         return f"takes {name} for whole; it is {lies.kind}"
     if takes is Takes.CUT and not _is_last(lies, operand):
         return f"takes {name} for a part of the last axis; it is {lies.kind}"
     return ""
 
 
-def _misleft(leaves: Leaves, lies: Lies, name: str, operand: Operand) -> str:
+def _misleft(leaves: Leaves, lies: LocalShare, name: str, operand: Operand) -> str:
     if leaves in (Leaves.CUT, Leaves.GATHERED) and not _is_last(lies, operand):
         return f"takes its result for a part of the last axis; it is {lies.kind}"
-    if leaves is Leaves.SUMMED and lies.kind is not Kind.ADDEND:
+    if leaves is Leaves.SUMMED and lies.kind is not LocalKind.ADDEND:
         return f"sums its result over the devices; it is {lies.kind}"
     return ""
 
@@ -204,29 +204,29 @@ def _compute(found: Layouts, operator: Operator) -> None:
         found.mistakes.append(Mistake(operator.module, what))
     off = off or bool(wrong or what)
     for operand, lies in zip(operator.outputs, results, strict=True):
-        found.made[operand.value] = Lies(lies.kind, lies.axis, lies.factor, off)
+        found.made[operand.value] = LocalShare(lies.kind, lies.axis, lies.factor, off)
 
 
 def _sent(found: Layouts, operator: Operator, off: bool) -> None:
     """What experts compute on rows that were sent to them comes back: all of it counts as an addend of the module."""
     for operand in operator.outputs:
-        found.made[operand.value] = Lies(Kind.ADDEND, off=off)
+        found.made[operand.value] = LocalShare(LocalKind.ADDEND, off=off)
 
 
-def _results(found: Layouts, operator: Operator, reads: list[Lies]) -> tuple[list[Lies], str]:
+def _results(found: Layouts, operator: Operator, reads: list[LocalShare]) -> tuple[list[LocalShare], str]:
     """The layouts of an operator's results, and what is wrong with them."""
     whole = [WHOLE for _ in operator.outputs]
     cut: dict[int, str] = {}
     for operand, lies in zip(operator.inputs, reads, strict=True):
-        if lies.kind is Kind.CUT:
+        if lies.kind is LocalKind.CUT:
             axis = operand.axes[lies.axis] if lies.axis < len(operand.axes) else ()
             if lies.factor >= len(axis):
                 return (
                     whole,
                     f"`{operator.kind}` reads a part of {said(found, operand.value)} along no dimension of its own",
                 )
-            cut.setdefault(_dim_of(operator, axis, lies.factor, found.devices), operand.value)
-    addends = [n for n, lies in enumerate(reads) if lies.kind in (Kind.ADDEND, Kind.MIXED)]
+            cut.setdefault(_dim_of(operator, axis, lies.factor), operand.value)
+    addends = [n for n, lies in enumerate(reads) if lies.kind in (LocalKind.ADDEND, LocalKind.MIXED)]
     if len(cut) > 1:
         names = " and ".join(f"`{operator.dims[d].name}` of {said(found, value)}" for d, value in cut.items())
         return whole, f"`{operator.kind}` reads parts of two dimensions: {names}"
@@ -240,20 +240,20 @@ def _results(found: Layouts, operator: Operator, reads: list[Lies]) -> tuple[lis
     return whole, ""
 
 
-def _dim_of(operator: Operator, axis: tuple[int, ...], factor: int, devices: int) -> int:
+def _dim_of(operator: Operator, axis: tuple[int, ...], factor: int) -> int:
     """The operator's dimension behind a factor of an axis: of the pieces in one that is cut, the first that is longer
     than one."""
     return next((d for d in axis[factor:] if operator.dims[d].size > 1), axis[factor])
 
 
-def _result(operator: Operator, operand: Operand, dim: int) -> Lies:
+def _result(operator: Operator, operand: Operand, dim: int) -> LocalShare:
     for number, axis in enumerate(operand.axes):
         if dim in axis:
-            return Lies(Kind.CUT, number, axis.index(dim))
+            return LocalShare(LocalKind.CUT, number, axis.index(dim))
     return ADDEND
 
 
-def _summed(found: Layouts, operator: Operator, addends: list[int], is_cut: bool) -> tuple[list[Lies], str]:
+def _summed(found: Layouts, operator: Operator, addends: list[int], is_cut: bool) -> tuple[list[LocalShare], str]:
     """The results of an operator that reads addends: addends, if it is linear in all of these together."""
     value = operator.inputs[addends[0]].value
     together = frozenset({0}) if operator.kind == "detach" else linear_with(operator, addends)
@@ -270,13 +270,13 @@ def _summed(found: Layouts, operator: Operator, addends: list[int], is_cut: bool
     return [ADDEND for _ in operator.outputs], ""
 
 
-def _uncut(found: Layouts, operator: Operator, reads: list[Lies], dim: int, value: str) -> str:
+def _uncut(found: Layouts, operator: Operator, reads: list[LocalShare], dim: int, value: str) -> str:
     """Why an operator cannot compute on a part along a dimension; "" if it can."""
     name = operator.dims[dim].name
     if operator.dims[dim].fixed or operator.dims[dim].combined:
         return f"`{operator.kind}` needs all of `{name}`, and reads a part of {said(found, value)}"
     for operand, lies in zip(operator.inputs, reads, strict=True):
-        if lies.kind is Kind.WHOLE and operand.carries(dim) and not _follows(found, operand):
+        if lies.kind is LocalKind.WHOLE and operand.carries(dim) and not _follows(found, operand):
             if _is_repeated(found, operator, operand, dim):
                 continue
             part, whole = said(found, value), said(found, operand.value)
@@ -296,7 +296,7 @@ def _is_repeated(found: Layouts, operator: Operator, operand: Operand, dim: int)
     if place >= len(made) or any(o.carries(made[place]) for o in maker.inputs):
         return False
     found.cuts[maker.name] = made[place]
-    found.made[operand.value] = Lies(Kind.CUT, axis, place)
+    found.made[operand.value] = LocalShare(LocalKind.CUT, axis, place)
     return True
 
 
