@@ -137,7 +137,11 @@ def _shows(one: Found) -> str:
         by = f"by up to {worst:.0%}" if worst < 100 else "beyond measure"
         loss = "" if abs(run["loss"] - run["right_loss"]) <= 2e-3 * abs(run["right_loss"]) else "; the loss, too"
         return "; ".join(filter(None, (loaded, f"differ {by}: {_names(run['differ'])}{loss}")))
-    return f"{loaded}; with weights that are cut in memory, equal" if loaded else "equal"
+    if not loaded:
+        return "equal"
+    if run.get("in_memory"):
+        return f"{loaded}; with weights that are cut in memory, equal"
+    return f"equal; its weights are in another order on two processes: {_names(run['loaded'])}"
 
 
 def _names(names: Iterable[str]) -> str:

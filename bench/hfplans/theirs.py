@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,14 +22,15 @@ NOISE = 1e-7  # a gradient without a larger number is none
 class Seen(Record):
     """What a run shows: the two losses, and of each weight whose gradient differs on some device, by how much: the
     largest difference, as a part of the largest number of the right gradient. `loaded` are the weights that have other
-    numbers on two processes than on one, once they are loaded: then the plan was run on weights that were cut in memory
-    instead. `failed` is how the run ended, if not."""
+    numbers on two processes than on one, once they are loaded: the same in another order, if all else is equal, and if
+    not the plan was run on weights that were cut `in_memory` instead. `failed` is how the run ended, if not."""
 
     loss: float = 0.0
     right_loss: float = 0.0
     differ: Mapping[str, float] = {}
     loaded: tuple[str, ...] = ()
     failed: str = ""
+    in_memory: bool = False
 
     @property
     def is_equal(self) -> bool:
@@ -67,7 +69,7 @@ def seen(
         return Seen(failed="one process does not compute the same twice")
     found = _run(right, cls, folder, batch, plan, limit_s, in_memory)
     if found.loaded and not in_memory and not (found.is_loss_equal and {*found.differ} <= {*found.loaded}):
-        return replace(_run(right, cls, folder, batch, plan, limit_s, True), loaded=found.loaded)
+        return replace(_run(right, cls, folder, batch, plan, limit_s, True), loaded=found.loaded, in_memory=True)
     return replace(found, differ={}) if found.loaded else found  # the same numbers in another order
 
 
@@ -82,9 +84,8 @@ def _run(
 ) -> Seen:
     """Runs the model on two processes, which load their parts of the weights, or cut what is `in_memory`; again if they
     do not find each other."""
-    for attempt in range(ATTEMPTS):
-        inner = folder / f"{'cut' if in_memory else 'loaded'}{attempt}"
-        inner.mkdir()
+    for _ in range(ATTEMPTS):
+        inner = Path(tempfile.mkdtemp(dir=folder))
         found = _attempt(right, cls, folder, inner, batch, plan, limit_s, in_memory)
         if "Gloo" not in found.failed:
             break
@@ -148,7 +149,7 @@ def _gradients(model: Any, batch: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     loss.backward()
     named = dict(model.named_parameters())
     grads = {name: _whole(p.grad) for name, p in named.items()}
-    return {"loss": float(loss), "grads": grads, "weights": {name: _whole(p) for name, p in named.items()}}
+    return {"loss": loss.item(), "grads": grads, "weights": {name: _whole(p) for name, p in named.items()}}
 
 
 def _whole(gradient: Any) -> torch.Tensor | None:

@@ -157,7 +157,7 @@ class _Backward:
             elif leaves is Leaves.GATHERED:
                 self.expect_whole(lies, path)
                 made = self.forward.made[operand.value]
-                lies = LocalShare(LocalKind.CUT, made.axis, made.factor, lies.off or lies.kind is not LocalKind.WHOLE)
+                lies = LocalShare(made.kind, made.axis, made.factor, lies.off or lies.kind is not LocalKind.WHOLE)
             elif leaves is Leaves.SUMMED:
                 self.expect_whole(lies, path)
                 lies = LocalShare(LocalKind.WHOLE, off=lies.off or lies.kind is not LocalKind.WHOLE)

@@ -120,6 +120,8 @@ def _weight(found: Layouts, weight: str) -> LocalShare:
     if factor is not None:  # pieces of one part are in front of it
         factor = next((n for n in range(factor, len(sizes)) if sizes[n] > 1), None)
     if factor is None or sizes[factor] % found.devices:
+        if style.leaves is Leaves.GATHERED:  # whatever the parts are: all is joined where the module ends
+            return WHOLE
         names = [found.graph.dim_names.get(cls, "?") for cls in value.factors[axis]]
         shape = " · ".join(f"{name} {size}" for name, size in zip(names, sizes, strict=True))
         what = f"parts of `{weight}` are no parts of one dimension: its axis is {shape or value.shape[axis]}"
@@ -168,7 +170,8 @@ def _misread(takes: Takes, lies: LocalShare, name: str, operand: Operand) -> str
 
 
 def _misleft(leaves: Leaves, lies: LocalShare, name: str, operand: Operand) -> str:
-    if leaves in (Leaves.CUT, Leaves.GATHERED) and not _is_last(lies, operand):
+    is_whole = leaves is Leaves.GATHERED and lies.kind is LocalKind.WHOLE
+    if leaves in (Leaves.CUT, Leaves.GATHERED) and not (is_whole or _is_last(lies, operand)):
         return f"takes its result for a part of the last axis; it is {lies.kind}"
     if leaves is Leaves.SUMMED and lies.kind is not LocalKind.ADDEND:
         return f"sums its result over the devices; it is {lies.kind}"

@@ -77,3 +77,10 @@ def test_what_stops_or_is_wrong_in_the_forward_is_said(name: str, style: str, wh
     plan[name] = style
     found = meaning(graph, plan)
     assert found.forward and what in " ".join(m.what for m in found.forward) and not found.is_right
+
+
+def test_parts_that_are_gathered_need_be_no_parts_of_a_dimension() -> None:
+    graph, plan = read(f"hf:phi3,num_hidden_layers=1,pad_token_id=0,{SIZES}")
+    fused = f"{LAYERS}.self_attn.qkv_proj"
+    assert plan[fused] == "colwise_gather_output" and meaning(graph, plan).is_right
+    assert meaning(graph, plan | {fused: "colwise"}).forward
