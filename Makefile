@@ -3,6 +3,7 @@
 # make test-all  all of them
 # make lint      ruff, mypy, import-linter
 # make page      the playground, in build/page: static files that compile plans in a browser
+# make release   the sdist and the wheel, in dist/; a smoke set passes with torch alone, and with the lowest versions of all
 # make bench     the tables of compile time and step time
 # make site      the pages of docs/, of diagnostics and of Python as a web site, in build/site
 #
@@ -18,7 +19,7 @@ TORCH  := torch==2.13.0
 # They start many interpreters, which find compiled modules, whatever the environment says.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test test-all lint page bench format clean
+.PHONY: run test test-all lint page bench format release clean
 
 run: $(VENV)/.run
 	$(BIN)/ssdsl run examples/megatron.ssp --model swin
@@ -40,6 +41,10 @@ page: $(VENV)/.run
 
 bench: $(VENV)/.run
 	$(BIN)/python -m bench
+
+# In venvs of its own, in build/release.
+release:
+	$(PYTHON) tests/release/release.py --torch $(TORCH)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

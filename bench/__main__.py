@@ -1,6 +1,7 @@
 """`python -m bench [steps | training | compile]`: all benchmarks, or one.
 
-`python -m bench fuzz | models | published | rounding | foresight | same | gpus | memory | editor | replan` checks;
+`python -m bench fuzz | models | published | rounding | foresight | same | gpus | memory | editor | replan | works`
+checks;
 `python -m bench partitions` compares torch.compile's kernels with the simulator's;
 `python -m bench papers` writes bench/results/papers.md.
 `python -m bench hfplans` compares the plans of transformers with what right programs need, and runs them.
@@ -17,6 +18,7 @@ from bench.papers import run as papers
 from bench.published import run as published
 from bench.rounding import run as rounding
 from bench.same import run as same
+from bench.works import run as works
 
 BENCHMARKS = {
     "steps": steps.main,
@@ -39,6 +41,7 @@ CHECKS = {
     "memory": memory.main,
     "editor": editor.main,
     "replan": replan.main,
+    "works": works.main,
 }  # which are right or wrong
 
 

@@ -14,7 +14,7 @@ from ssdsl.record import Record
 from ssdsl.show.cell import cell_of, text_of
 from ssdsl.show.tables.search import search_views
 from ssdsl.show.tables.sweep_html import sweep_html
-from ssdsl.simulate.profile.read_costs import read_costs
+from ssdsl.simulate.profile.read_costs import read_whole_costs
 from ssdsl.sketch.answers.write import save_plan, written
 from ssdsl.sketch.by import By
 from ssdsl.sketch.reasons import notes
@@ -136,7 +136,7 @@ def search(
         raise ValueError(f"memory is a share of a device's, above 0 and at most 1, not {memory}")
     named = [plans] if isinstance(plans, str | os.PathLike) else list(plans or ())
     asked = {name: _numbers(name, given) for name, given in (params or {}).items()}
-    times = read_costs(Path(costs)) if costs is not None else None
+    times = read_whole_costs(Path(costs)) if costs is not None else None
     if by not in [*By]:
         raise ValueError(f"plans are ranked by {' or '.join(map(repr, map(str, By)))}, not by {by!r}")
     texts = read_texts(named, baseline)

@@ -14,6 +14,7 @@ STAGES = {
     "E04": ("The program", "when the plan becomes a program, or its results are asked for"),
     "E05": ("Runs and checkpoints", "when processes run, and read and write files"),
     "E06": ("Clusters and simulation", "when a cluster is described, a step simulated or measured"),
+    "E07": ("Imports", "when what another tool is told is read, or written for it"),
     "E08": ("The session", "in `ssdsl repl`"),
 }
 

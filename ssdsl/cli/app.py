@@ -21,6 +21,8 @@ from ssdsl.cli.commands.export import export
 from ssdsl.cli.commands.fmt import fmt
 from ssdsl.cli.commands.import_ import import_
 from ssdsl.cli.commands.lsp import lsp
+from ssdsl.cli.commands.matrix import matrix
+from ssdsl.cli.commands.new import new
 from ssdsl.cli.commands.profile import profile
 from ssdsl.cli.commands.prove import prove
 from ssdsl.cli.commands.repl import repl
@@ -59,11 +61,13 @@ def _main(
 
 Commands = tuple[Callable[..., None], ...]
 WITH_MODEL: Commands = (run, verify, check, prove, show, compile_, repl, simulate)
-WITH_MODEL += (export, profile, diff, reshard, sweep, search, capture, discover)
-WITHOUT_MODEL: Commands = (import_, cache, models, plans, ops, explain, fmt, lsp)
+WITH_MODEL += (profile, export, diff, reshard, sweep, search, matrix, new, capture, discover, plans)
+WITHOUT_MODEL: Commands = (import_, cache, models, ops, explain, fmt, lsp)
 for command in WITH_MODEL:
     kind = (
-        PlanCommand if command not in (profile, diff, reshard, capture, discover) else CheckedCommand
+        PlanCommand
+        if command not in (profile, diff, reshard, matrix, new, capture, discover, plans)
+        else CheckedCommand
     )  # these take several plans, or none
     app.command(command.__name__.strip("_"), cls=kind)(takes_model(command))
 for command in WITHOUT_MODEL:

@@ -6,13 +6,16 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ssdsl.cli.terminal import diagnostics_as_json
 from ssdsl.kernel_choice import KernelChoice, WrongKernels, kernel_choice, runnable
 from ssdsl.lang.shipped import shipped_plans
+
+if TYPE_CHECKING:
+    import ssdsl.cluster.cluster
 
 
 def complete_plan(incomplete: str) -> list[str]:
@@ -58,6 +61,21 @@ def settings(values: list[str], option: str = "--set") -> dict[str, int]:
             raise typer.BadParameter(f"`{value}` is not NAME=NUMBER, as in {option} T=4{own}", param_hint=f"'{option}'")
         found[name] = int(number)
     return found
+
+
+def devices_of(text: str, cluster: "ssdsl.cluster.cluster.Cluster | None") -> range:
+    """`--devices 64` or `--devices 1..64` as the range of the numbers of devices that a plan may take. Raises
+    typer.BadParameter, also for more than a cluster has."""
+    from ssdsl.sketch.sketch import wanted_devices
+
+    first, dots, last = text.partition("..")
+    if not first.isdecimal() or (dots and not last.isdecimal()):
+        wrong = f"`{text}` is neither a number nor a range, as 64 or 1..64"
+        raise typer.BadParameter(wrong, param_hint="'--devices'")
+    try:
+        return wanted_devices(int(first), int(last or first), cluster)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--devices'") from None
 
 
 def numbers_option(name: str, short: str, metavar: str, help: str) -> Any:
@@ -111,23 +129,30 @@ Meta = Annotated[
 Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed for weights, batches and dropout.")]
 
 
-def _kernels(text: str | KernelChoice, *, run: bool) -> KernelChoice:
+def _simulated_kernels(text: str | KernelChoice) -> KernelChoice:
     try:
-        return runnable(kernel_choice(text)) if run else kernel_choice(text)
+        return kernel_choice(text)
+    except WrongKernels as error:
+        raise typer.BadParameter(str(error), param_hint="'--kernels'") from None
+
+
+def _run_kernels(text: str | KernelChoice) -> KernelChoice:
+    try:
+        return runnable(_simulated_kernels(text))
     except WrongKernels as error:
         raise typer.BadParameter(str(error), param_hint="'--kernels'") from None
 
 
 def check_runnable(kernels: KernelChoice) -> None:
     """Raises typer.BadParameter for kernels that are simulated only."""
-    _kernels(kernels, run=True)
+    _run_kernels(kernels)
 
 
 def _kernels_option(run: bool) -> Any:
     words = ["eager", "compiled", *([] if run else ["fused"])]
     return typer.Option(
         "--kernels",
-        parser=functools.partial(_kernels, run=run),
+        parser=_run_kernels if run else _simulated_kernels,  # of which typer takes the name
         metavar="|".join(words).replace("compiled", "compiled[:MODE]"),
         help="Each operator as a kernel of its own, or kernels that torch.compile makes, perhaps in a mode of torch's, "
         f"as compiled:max-autotune{'' if run else ', or fused by hand, as in Megatron-LM'}.",
@@ -217,6 +242,10 @@ Link = Annotated[
 Processes = Annotated[
     int | None,
     typer.Option(min=1, help="Maximum number of local processes.", show_default="16, or twice the processors"),
+]
+LockFile = Annotated[
+    str | None,
+    typer.Option("--lock-file", metavar="FILE", help="The file of the lock, in place of that beside the plan."),
 ]
 Timeout = Annotated[
     float, typer.Option(min=0.1, metavar="SECONDS", help="End the run when a process has not moved for so long.")

@@ -15,7 +15,7 @@ from ssdsl.cli.options import keeps_graphs
 from ssdsl.cli.terminal import show_diagnostics, talk
 from ssdsl.kernel_choice import EAGER, KernelChoice
 from ssdsl.lang.shipped import plan_path, shipped_plans
-from ssdsl.record import Record
+from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
@@ -196,15 +196,17 @@ def simulated(
     Raises PlanError if the file does not fit the program.
     """
     from ssdsl.analyse.state import MIXED
+    from ssdsl.simulate.profile.partly_profiled import PartlyProfiled
     from ssdsl.simulate.profile.read_costs import costs_for, read_costs, recording
     from ssdsl.simulate.simulate import simulate
 
     times = None
     if costs is not None:
         command = recording(compiled.program, worded(compiled), costs)
-        times = costs_for(compiled.program, read_costs(Path(costs)), command)
+        times = costs_for(compiled.program, read_costs(Path(costs)), command, cluster, state or MIXED)
     with working("simulating"):
-        return simulate(compiled.program, compiled.source, cluster, times, state or MIXED)
+        report = simulate(compiled.program, compiled.source, cluster, times, state or MIXED)
+    return replace(report, coverage=times.coverage()) if isinstance(times, PartlyProfiled) else report
 
 
 def tried(

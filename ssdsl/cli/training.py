@@ -18,6 +18,9 @@ from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
     from ssdsl.kernel_choice import KernelChoice
+    from ssdsl.model.captured import Captured
+    from ssdsl.model.graph import Graph
+    from ssdsl.model.load.model import Model
     from ssdsl.run.launch import Nodes
     from ssdsl.run.results import RunResult
     from ssdsl.runtime.options import Training
@@ -45,7 +48,7 @@ def train(
 
     devices, nodes = compiled.plan.devices, nodes or ONE_NODE
     _check(loaded, compiled, processes, nodes, per_node)
-    _check_sparse(loaded, training)
+    check_sparse(loaded.graph, training)
     write(loaded, compiled, folder / "program", evaluation)
     out = folder / "results"
     return launch(
@@ -61,15 +64,30 @@ def train(
 
 
 def compared(loaded: LoadedPlan) -> LoadedPlan:
-    """The plan, after its graph was compared with the module, if that was not done yet. A graph from the cache is
-    compared again, because the trained module may have changed."""
-    if loaded.captured.is_compared and loaded.captured.built is not None:
-        return loaded
+    """The plan, after its graph was compared with the module, if that was not done yet."""
+    loaded.check_has_model()
+    return replace(loaded, captured=compared_model(loaded.captured))
+
+
+def compared_model(captured: "Captured") -> "Captured":
+    """A model, after its graph was compared with the module, if that was not done yet. A graph from the cache is
+    compared again, because the trained module may have changed. Raises PlanError for a model that cannot train."""
+    if captured.is_compared and captured.built is not None:
+        return captured
     from ssdsl.model.checks.check_capture import check_capture
     from ssdsl.model.load.model import computing
 
-    comparison = check_capture(computing(loaded.model), loaded.graph)
-    return replace(loaded, captured=replace(loaded.captured, comparison=str(comparison), built=loaded.model))
+    model = captured.model
+    comparison = check_capture(computing(model), captured.graph)
+    return replace(captured, comparison=str(comparison), built=model)
+
+
+def check_numbers(model: "Model") -> None:
+    """Raises PlanError if the model has no numbers to train."""
+    from ssdsl.run.errors import ModelWithoutNumbers
+
+    if not model.can_run:
+        raise PlanError(ModelWithoutNumbers(None, model.name))
 
 
 def check_optimizer(asked: str) -> None:
@@ -173,11 +191,10 @@ def _check(
 ) -> None:
     """Raises PlanError if the model has no numbers to train, or if the numbers of processes and devices do not
     agree."""
-    from ssdsl.run.errors import ModelWithoutNumbers, NodesMisfit, TooFewProcesses
+    from ssdsl.run.errors import NodesMisfit, TooFewProcesses
 
     plan = compiled.plan
-    if not loaded.model.can_run:
-        raise PlanError(ModelWithoutNumbers(None, loaded.model.name))
+    check_numbers(loaded.model)
     if plan.devices % nodes.count or per_node not in (None, plan.devices // nodes.count):
         raise PlanError(NodesMisfit.of(plan.meshes[-1].span, plan.devices, nodes.count, per_node))
     allowed, here = processes or max(16, 2 * (os.cpu_count() or 1)), plan.devices // nodes.count
@@ -185,7 +202,7 @@ def _check(
         raise PlanError(TooFewProcesses(plan.meshes[-1].span, here, allowed))
 
 
-def _check_sparse(loaded: LoadedPlan, training: "Training") -> None:
+def check_sparse(graph: "Graph", training: "Training") -> None:
     """Raises PlanError if the optimizer cannot take the model's sparse gradients, so that not even one device could
     train."""
     from ssdsl.model.capture.sparse_gradients import sparse_weights
@@ -193,7 +210,7 @@ def _check_sparse(loaded: LoadedPlan, training: "Training") -> None:
     from ssdsl.runtime.train.check_optimizer import refuses_sparse
     from ssdsl.runtime.train.optimizer import asked_optimizer
 
-    if weights := sparse_weights(loaded.graph):
+    if weights := sparse_weights(graph):
         _, make, options = asked_optimizer(training.optimizer)
         if reason := refuses_sparse(make, {"lr": training.lr, **options}):
             raise PlanError(SparseGradients(None, weights[0], make.__name__, reason))

@@ -13,7 +13,14 @@ from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 # The names of `--from`, in the order in which a source is tried: the file of each, beside this one.
-IMPORTERS: dict[str, str] = {"transformers": "transformers_plans"}
+IMPORTERS: dict[str, str] = {
+    "trace": "kineto",
+    "pipeline": "pipeline_table",
+    "torchtitan": "torchtitan",
+    "deepspeed": "deepspeed",
+    "megatron": "megatron",
+    "transformers": "transformers_plans",
+}
 LARGEST_BYTES = 1 << 31  # traces are large
 SHOWN = 60  # characters of a command line in an error
 

@@ -29,12 +29,13 @@ class Keeps(StrEnum):
 
 
 class Net(Record):
-    """What a plan has to know of its model: the value of `--model`, and the paths of its layers and its experts, None
-    where they are not known or it has none."""
+    """What a plan has to know of its model: the value of `--model`, and the paths of its layers, of its experts and of
+    the first module behind the layers, None where they are not known, not needed, or it has none."""
 
     model: str | None = None
     layers: str | None = None
     experts: str | None = None
+    behind: str | None = None
 
 
 class Widths(Record):
@@ -50,8 +51,12 @@ class Widths(Record):
         `v_shaped` stages go down the devices and back.
     before: the number of the layer with which each stage but the first begins; None for as many layers in each. The
         number of layers stands for what follows them.
+    table: the file beside the plan that has `schedule`, a function of the stages alone, and `rank`, the device of each
+        stage; "" for a function of `stdlib/pipeline.ssp`. Its stages and micro-batches are no params.
     micro: micro-batches; 0 where the source does not say.
-    recompute: lists of operators, each in the language.
+    recompute: lists of operators, each in the language. to_host: what lies in the memory of the host, in the language.
+    replicas_first: devices of a pipeline are nearer to each other than replicas. is_open: the source does not say how
+        many replicas there are: the plan has a param for them, also for one.
     """
 
     data: int = 1
@@ -67,9 +72,13 @@ class Widths(Record):
     schedule: str = "one_f_one_b"
     v_shaped: bool = False
     before: tuple[int, ...] | None = None
+    table: str = ""
     micro: int = 1
     state: Keeps | None = None
     recompute: tuple[str, ...] = ()
+    to_host: tuple[str, ...] = ()
+    replicas_first: bool = False
+    is_open: bool = False
 
     @property
     def are_zigzag(self) -> bool:
@@ -130,6 +139,7 @@ def plan_of(widths: Widths, net: Net, comments: tuple[str, ...]) -> PlanLines:
         [*_state(widths)],
         [PlanLine(f"recompute {what}", ("recompute",)) for what in widths.recompute],
         [*_places(widths, net)],
+        [PlanLine(f"assign {what} to host", ("to_host",)) for what in widths.to_host],
     )
     blocks = [part for part in parts if part]
     return PlanLines(tuple(line for n, block in enumerate(blocks) for line in ([PlanLine("")] if n else []) + [*block]))
@@ -155,7 +165,7 @@ def _axes(widths: Widths) -> list[_Axis]:
     axes = (
         _Axis(
             "pp",
-            "S",
+            str(widths.stages) if widths.table else "S",
             widths.stages,
             "pipeline stages" if widths.chunks == 1 else "devices of the pipeline",
             ("stages",),
@@ -166,7 +176,9 @@ def _axes(widths: Widths) -> list[_Axis]:
         _Axis("cp", "C", widths.context, "parts of the sequence", ("context",)),
         _Axis("tp", "T", widths.tensor, "tensor-parallel width", ("tensor",)),
     )
-    return [axis for axis in axes if axis.size > 1]
+    pipeline, *others = axes
+    ordered = [*others[:2], pipeline, *others[2:]] if widths.replicas_first else axes
+    return [axis for axis in ordered if axis.size > 1 or (axis.name == "dp" and widths.is_open)]
 
 
 def _over_tensor(widths: Widths) -> bool:
@@ -205,7 +217,9 @@ def _names(widths: Widths, *names: str) -> list[str]:
 
 def _imports(widths: Widths) -> list[PlanLine]:
     found = []
-    if widths.stages > 1:
+    if widths.table:
+        found.append(PlanLine(f'use "{widths.table}": {widths.schedule}, rank', ("schedule",)))
+    elif widths.stages > 1:
         found.append(PlanLine(f"use pipeline: {widths.schedule}"))
     if widths.tensor > 1:
         found.append(PlanLine("use tensor_parallel: tensor_parallel"))
@@ -217,7 +231,10 @@ def _imports(widths: Widths) -> list[PlanLine]:
 
 
 def _params(widths: Widths) -> list[PlanLine]:
-    found = [PlanLine(f'param {axis.param} = {axis.size} "{axis.help}"') for axis in _axes(widths)]
+    named = [axis for axis in _axes(widths) if not axis.param.isdigit()]
+    found = [PlanLine(f'param {axis.param} = {axis.size} "{axis.help}"') for axis in named]
+    if widths.table:
+        return found
     if widths.stages > 1 and widths.chunks > 1 and not widths.v_shaped:
         found.append(PlanLine(f'param V = {widths.chunks} "stages on a device"', ("chunks",)))
     if widths.micro > 1 or widths.stages > 1:
@@ -242,7 +259,8 @@ def _operators(widths: Widths, net: Net) -> Iterator[PlanLine]:
     apart = net.experts is not None and widths.experts > 1
     others = "others" if apart else "model"
     attention = ATTENTION
-    batch = [*_names(widths, "rep", "dp"), *(["m = M"] if widths.micro > 1 or widths.stages > 1 else [])]
+    parts = widths.micro if widths.table else "M"
+    batch = [*_names(widths, "rep", "dp"), *([f"m = {parts}"] if widths.micro > 1 or widths.stages > 1 else [])]
     if batch:
         yield PlanLine(f"split model by batch into {', '.join(batch)}", ("data", "micro", "shards"))
     inner = _names(widths, "ep", "cp")
@@ -284,13 +302,18 @@ def _places(widths: Widths, net: Net) -> Iterator[PlanLine]:
         yield PlanLine("assign model to gpus")
         return
     count, place = "S", "s"
-    if widths.v_shaped:
+    if widths.table:
+        count, place = "len(rank)", "rank[s]"
+    elif widths.v_shaped:
         count, place = "2 * S", "min(s, 2 * S - 1 - s)"
     elif widths.chunks > 1:
         count, place = "S * V", "s % S"
     yield from _cut(widths, net, count)
     yield PlanLine("")
     yield PlanLine(f"assign stage[s] to gpus[pp = {place}] for s in 0..{count}", ("stages", "chunks"))
+    if widths.table:
+        yield PlanLine(f"{widths.schedule}(stage)", ("schedule",))
+        return
     last = ", V" if widths.schedule == "interleaved" else ""
     yield PlanLine(f"{widths.schedule}(stage, M{last})", ("schedule",))
 
@@ -301,10 +324,12 @@ def _cut(widths: Widths, net: Net, count: str) -> Iterator[PlanLine]:
     if net.layers is None:
         yield PlanLine(f"let stage = balance(model, {count})", says)
         return
-    yield PlanLine(f'let layers = each("{net.layers}")')
+    behind = f' + [model["{net.behind}"]]' if net.behind is not None and widths.before is not None else ""
+    yield PlanLine(f'let layers = each("{net.layers}"){behind}')
     if widths.before is None:
-        first = f"[layers[len(layers) * s // ({count})] for s in 1..{count}]"
-        yield PlanLine(f"let stage = cut(model, {count}, before = {first})".replace("(S)", "S"), says)
+        parts = f"({count})" if " " in count else count
+        first = f"[layers[len(layers) * s // {parts}] for s in 1..{count}]"
+        yield PlanLine(f"let stage = cut(model, {count}, before = {first})", says)
         return
     yield PlanLine(f"let first = {[*widths.before]}  # the layer with which each stage but the first begins")
     yield PlanLine(f"let stage = cut(model, {count}, before = [layers[n] for n in first])", says)

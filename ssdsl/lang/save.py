@@ -33,6 +33,7 @@ class FileMark(StrEnum):
     PAGE = "default-src 'none'; style-src 'unsafe-inline'"
     CLUSTER = "ssdsl clusters measure"
     TP_PLAN = r'\A\{\s*"[\w.*]+": "\w*(?:colwise|rowwise|replicate|moe_|local_params|mla_)'
+    PIPELINE = r"\A\d+F\d+,"
 
 
 def check_file(file: str | None, mark: FileMark) -> None:
@@ -40,6 +41,13 @@ def check_file(file: str | None, mark: FileMark) -> None:
     something else in it than ssdsl writes there: for use before long work whose result goes into the file."""
     if file is None:
         return
+    check_folder(file)
+    if Path(file).is_file() and not _is_ours(Path(file), mark):
+        raise PlanError(FileUnwritable(None, file, FOREIGN))
+
+
+def check_folder(file: str) -> None:
+    """Raises PlanError if the file's folder does not exist or cannot be written, or if the file is a folder."""
     folder, reason = Path(file).resolve().parent, None
     if not folder.is_dir():
         reason = "no such file or directory"
@@ -47,8 +55,6 @@ def check_file(file: str | None, mark: FileMark) -> None:
         reason = "is a directory"
     elif not os.access(folder, os.W_OK):
         reason = "permission denied"
-    elif Path(file).is_file() and not _is_ours(Path(file), mark):
-        reason = FOREIGN
     if reason is not None:
         raise PlanError(FileUnwritable(None, file, reason))
 

@@ -1,6 +1,7 @@
 """The declarations of a script, found without a model: its parameters and functions, and those that nothing reads."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 
 from ssdsl.lang import nodes
 from ssdsl.lang.formatter.comments import summary
@@ -11,7 +12,7 @@ from ssdsl.plan.model_index import index_model
 from ssdsl.plan.statements.builtins import with_builtins
 from ssdsl.plan.statements.param import param
 from ssdsl.record import Record
-from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
 class ParamDecl(Record):
@@ -56,6 +57,20 @@ def open_settings(script: nodes.Script, settings: Mapping[str, int] | None = Non
         return
     for value in first.domain:
         yield from open_settings(script, given | {first.name: value})
+
+
+def asked_settings(script: nodes.Script, asked: Mapping[str, Sequence[int]]) -> Iterator[dict[str, int]]:
+    """Every combination of the numbers that a user asks for, with every one of those that the plan lists for its other
+    params; the last param changes first. Where a list is wrong the setting stays as it is asked for: its compilation
+    says why. Raises PlanError for a wrong list where nothing is asked for."""
+    for row in product(*asked.values()):
+        given = dict(zip(asked, row, strict=True))
+        try:
+            yield from open_settings(script, given)
+        except PlanError:
+            if not given:
+                raise
+            yield given
 
 
 def declarations(script: nodes.Script) -> Declarations:

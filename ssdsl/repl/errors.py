@@ -3,8 +3,8 @@
 from ssdsl.lang.suggest import suggest
 from ssdsl.text.diagnostic import Diagnostic
 
-OF_FILES = ("run", "verify", "search", "sweep", "reshard", "compile", "profile", "capture", "export", "fmt")
-OF_NONE = ("models", "plans", "ops", "clusters", "cache", "checkpoint", "discover")
+OF_FILES = ("run", "verify", "search", "sweep", "matrix", "reshard", "compile", "export", "profile", "capture", "fmt")
+OF_NONE = ("models", "plans", "ops", "clusters", "cache", "checkpoint", "discover", "new", "import")
 
 
 class UnknownCommand(Diagnostic):

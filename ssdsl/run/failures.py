@@ -53,7 +53,7 @@ def failure(out: Path, status: int, exits: dict[int, Exit], timeout_s: float) ->
         if lack := lack_in(one.text):
             return _lacking(lack, one, out)
     if (mistake := next((one.mistake for one in reports.values() if one.mistake is not None), None)) is not None:
-        return _stopped(mistake)
+        return stopped(mistake)
     if (stall := next((one.stall for one in reports.values() if one.stall is not None), None)) is not None:
         return stuck(stall, timeout_s)
     silent = [rank for rank, end in exits.items() if rank not in reports and end.code != -signal.SIGTERM]
@@ -134,7 +134,7 @@ def _reports(out: Path) -> dict[int, _Report]:
     return {report.rank: report for report in sorted(found.values(), key=lambda report: report.time_s)}
 
 
-def _stopped(mistake: str) -> TrainingStopped:
+def stopped(mistake: str) -> TrainingStopped:
     """The diagnostic for a user's mistake that all ranks report: a fact, details, and changes to make."""
     lines = mistake.splitlines()
     changes = [line.strip().removeprefix("help: ") for line in lines if line.startswith(HELP)]

@@ -1,4 +1,5 @@
-"""Diagnostics of views: repeated work (E0267), more traffic (E0298), devices that are too full (E0614, E0615)."""
+"""Diagnostics of views: repeated work (E0267), more traffic (E0298), devices that are too full (E0614, E0615), locks of
+communication (E0620 to E0622)."""
 
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -140,3 +141,49 @@ class NearlyFull(Diagnostic):
     where: str
     parts: str
     change: str
+
+
+class CommunicationChanged(Diagnostic):
+    """A plan's communication is not what its lock says: the plan, the model, torch or ssdsl has changed.
+
+    `ssdsl show PLAN comm --lock` writes the communication into a file beside the plan, `plan.comm`, with a section for
+    each model and its settings. `ssdsl check` compares with it, so that nobody changes by accident what devices send:
+    a layer that a plan no longer splits, an activation that is gathered twice, a new version of torch that captures a
+    model otherwise. Lines with `-` are the lock's, lines with `+` are what follows today. Comments and spaces of the
+    plan change nothing here.
+    """
+
+    code = "E0620"
+    title = "the communication of `{plan}` is not what its lock says"
+    note = "{lines}"
+    help = "where that is meant, accept it: `{command}`"
+    plan: str
+    lines: str
+    command: str
+
+
+class LockUnreadable(Diagnostic):
+    """A lock (`plan.comm`) has sections, each a line in brackets with the words of a model and its settings, and below
+    it the communication, a line each. `ssdsl show PLAN comm --lock` writes it; what cannot be a lock is not
+    overwritten."""
+
+    code = "E0621"
+    title = "`{file}` is no lock of communication: {reason}"
+    help = "write it anew, where no other file is: `ssdsl show PLAN comm --lock`"
+    file: str
+    reason: str
+
+
+class NotLocked(Diagnostic):
+    """A lock says what a plan communicates for a model with its settings. It says nothing of other models and settings,
+    so that nothing is compared."""
+
+    code = "E0622"
+    severity = "warning"
+    title = "the lock `{file}` has no section for `{words}`"
+    note = "it has\n{has}"
+    help = "add it: `{command}`"
+    file: str
+    words: str
+    has: str
+    command: str

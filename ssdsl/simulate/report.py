@@ -7,6 +7,7 @@ from functools import cached_property
 from ssdsl.ir.program import Kernels
 from ssdsl.record import Record
 from ssdsl.simulate.exposed import ExposedPart
+from ssdsl.simulate.profile.partly_profiled import Coverage
 from ssdsl.simulate.timeline import Timeline
 
 
@@ -74,7 +75,8 @@ class Report:
     of a step once, without recomputed or repeated work (`model/products.py`); `mfu` is the time that they take at the
     devices' peak, as a share of the step. `size` is the number of devices that the plan takes, those that run nothing
     among them.
-    `kernels` says how operators run, `price` what a step costs where that is known, in a `currency`.
+    `kernels` says how operators run, `price` what a step costs where that is known, in a `currency`. `coverage` says
+    what of it was measured, if a profile had some of its times.
     """
 
     title: str
@@ -91,6 +93,7 @@ class Report:
     draw: Callable[[], Timeline] = field(compare=False, repr=False)
     price: float | None = None
     currency: str = ""
+    coverage: Coverage | None = None
 
     @property
     def flops_per_s(self) -> float | None:

@@ -52,7 +52,7 @@ def search_of(
         raise PlanError(NoPrice(None, cluster.name))
     model = index_model(graph)
     sketches = {path: sketch_of(source, path.parent, model, devices, asked) for path, source in texts.all.items()}
-    if wrong := unknown_params(asked, list(sketches.values())):
+    if wrong := unknown_params(asked, [sketch.script for sketch in sketches.values()]):
         raise PlanError(*wrong)
     searched = [sketches[path] for path in texts.searched]
     return Search(graph, cluster, searched, sketches[texts.baseline[0]], devices, state, memory, costs, kernels, by)

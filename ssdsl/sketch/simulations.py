@@ -110,7 +110,8 @@ class Simulations:
         if self.costs is not None:
             setting = ",".join([sketch.source.name, *(f"{name}={value}" for name, value in words.items())])
             program = candidate.lowered.program
-            times = costs_for(program, self.costs, recording(program, setting, self.costs.file))
+            command = recording(program, setting, self.costs.file)
+            times = costs_for(program, self.costs, command, self.cluster, self.state)
         return candidate.plan, self.workspace.simulate(candidate, self.cluster, times, self.state)
 
 

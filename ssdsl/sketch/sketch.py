@@ -1,7 +1,7 @@
 """A sketch: a plan with open params, and the numbers of each that a search tries."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ssdsl.cluster.cluster import Cluster
@@ -173,18 +173,18 @@ def sketch_of(
     return Sketch(source, script, folder, tuple(free.values()), fixed, set_by_user, meshes, elsewhere, files)
 
 
-def unknown_params(asked: Mapping[str, Sequence[int]], sketches: Sequence[Sketch]) -> list[Diagnostic]:
+def unknown_params(asked: Mapping[str, Sequence[int]], scripts: Iterable[nodes.Script]) -> list[Diagnostic]:
     """The mistakes of params that the user sets and no plan has. It is enough that one of several plans has a param."""
-    known = tuple(sorted({name for sketch in sketches for name in sketch.script.numbers}))
+    known = tuple(sorted({name for script in scripts for name in script.numbers}))
     return [UnknownParam(None, name, numbers[0], known) for name, numbers in asked.items() if name not in known]
 
 
-def wanted_devices(first: int, last: int, cluster: Cluster) -> range:
+def wanted_devices(first: int, last: int, cluster: Cluster | None) -> range:
     """The numbers of devices that a search may use, as a range. Raises ValueError for an empty range, or for more
     devices than the cluster has."""
     if not 1 <= first <= last:
         raise ValueError(f"{first} to {last} are no numbers of devices")
-    if last > cluster.size and not cluster.shares_cores:
+    if cluster is not None and last > cluster.size and not cluster.shares_cores:
         raise ValueError(f"{cluster.name} has {cluster.size} devices, not {last}")
     return range(first, last + 1)
 

@@ -16,10 +16,6 @@ from ssdsl.cli.main import main
 
 ROOT = Path(__file__).parent.parent.parent
 OWN = "--model mymodel.py:net"
-OF_TRANSFORMERS = (
-    "--model hf:llama,num_hidden_layers=1,hidden_size=32,intermediate_size=64,num_attention_heads=2,"
-    "num_key_value_heads=2,vocab_size=64,batch=4,seq=8"
-)
 
 # by the words that name the command; later ones read what earlier ones wrote, and `profile` finds all that it needs
 CALLS = {
@@ -34,11 +30,14 @@ CALLS = {
     "reshard": f"reshard mine.ssp mine.ssp {OWN}",
     "sweep": f"sweep data_parallel {OWN} --set D=2,4 --html sweep.html",
     "search": f"search data_parallel {OWN} --devices 1..4 --html search.html --out found.ssp",
+    "matrix": f"matrix mine.ssp {OWN} --verify",
+    "new": f"new {OWN.partition(' ')[2]}",
     "repl": f"repl mine.ssp {OWN}",
     "compile": f"compile mine.ssp {OWN} --meta --out program",
+    "export": f"export pipeline {OWN} --csv --out order.csv",
     "capture": f"capture {OWN.partition(' ')[2]} --out net.graph",
     "discover": f"discover {OWN}",
-    "export": f"export tensor_parallel {OF_TRANSFORMERS} --tp-plan --out tp_plan.json",
+    "import": "import 'pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4' --out imported.ssp",
     "cache": "cache",
     "models": "models",
     "plans": "plans",

@@ -35,7 +35,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.run.checkpoints.convert import from_torch
 from ssdsl.run.errors import LossNotFinite
-from tests.cli.commands import OF_TRANSFORMERS, OWN, commands
+from tests.cli.commands import OWN, commands
 
 PLAN = """\
 param T = 2 "parts"
@@ -125,6 +125,7 @@ CALLS = {
     **{f"show {view}": f"show p.ssp {view} {HALF}" for view in ViewName},
     "show tasks": f"show p.ssp tasks {HALF} --set M=32",  # an order of which the middle is left out
     "compile": f"compile p.ssp {OWN} --out program",
+    "export": f"export pipeline {OWN} --csv",
     "repl": f"repl p.ssp {OWN}",
     "simulate": f"simulate p.ssp {HALF}",
     "profile": f"profile p.ssp {OWN} --out new.json",
@@ -132,12 +133,14 @@ CALLS = {
     "reshard": f"reshard p.ssp zero {HALF} --set D=4",
     "sweep": f"sweep p.ssp {HALF} --set T=2,4",
     "search": f"search p.ssp {HALF} --devices 2..4",
+    "matrix": f"matrix p.ssp {OWN}",
+    "new": "new mymodel.py:net --out new.ssp",
     "capture": "capture mymodel.py:net --out net.graph",
     "discover": f"discover {OWN}",
-    "export": f"export tensor_parallel {OF_TRANSFORMERS} --tp-plan",
+    "import": "import ds.json",
     "cache": "cache",
     "models": "models",
-    "plans": "plans",
+    "plans": "plans --for mymodel.py:net --devices 2",
     "ops": "ops softmax",
     "explain": "explain",
     "fmt": "fmt untidy.ssp",
@@ -169,6 +172,7 @@ VALUES = {
     "--compile": "--compile elsewhere",
     "--orders": "--no-orders",
     "--costs": "--costs nowhere.json",
+    "--against": "--against nowhere.pt",
     "--data": "--data nowhere.py:data",
     "--eval-data": "--eval-data nowhere.py:data",
     "--eval-every": "--eval-every 2",
@@ -212,6 +216,8 @@ VALUES = {
     "--window": "--window 0..0.01",
     "--transfers": "--transfers",
     "--role": "--role nobody",
+    "--lock": "--lock",
+    "--lock-file": "--lock-file nowhere/p.comm",
     "--output": "--output nothing",
     "--print-after": "--print-after nothing",
     "--check": "--check",
@@ -220,6 +226,11 @@ VALUES = {
     "--optim": "--optim",
     "--tp-plan": "--tp-plan",
     "--shard-size": "--shard-size 0.001",
+    "--csv": "--csv",
+    "--from": "--from deepspeed",
+    "--for": "--for nowhere.py:net",
+    "--force": "--force --out untidy.ssp",
+    "--verify": "--verify",
 }
 OTHERWISE = {  # where that is what the call says already, or needs more beside it
     ("run", "--optimizer"): "--optimizer sgd",
@@ -231,13 +242,16 @@ OTHERWISE = {  # where that is what the call says already, or needs more beside 
     ("reshard", "--state-tensors"): "--state-tensors 1",
     ("sweep", "--set"): "--set T=8",
     ("search", "--out"): "--out found.ssp",
+    ("export", "--set"): "--set M=2",
 }
 AS_IT_IS = {  # and these change nothing: dimensions are the model's
     ("show dims", "--set"),
     ("show graph", "--set"),
     ("search", "--orders"),  # of a plan without a pipeline
-    ("export", "--tp-plan"),  # which the call says
     ("check", "--fix"),  # of a plan without mistakes
+    ("import", "--from"),  # which stands in the source, too
+    ("export", "--csv"),  # one form has to be said
+    ("matrix", "--kernels"),  # where nothing is trained, the same is proved
 }
 AT = date(2026, 1, 1)
 MEASURED = Measurement("a processor", 2, 1 << 33, 1e11, 1e11, 1e10, 1e-6, 1e-5, 1e9, 1e-5, 1e9, 0.0, "2", AT)
@@ -271,6 +285,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "p.ssp").write_text(PLAN)
     (folder / "untidy.ssp").write_text("let  x=1\n")
     (folder / "data.py").write_text(DATA)
+    (folder / "ds.json").write_text('{"zero_optimization": {"stage": 2}}')
     return folder
 
 

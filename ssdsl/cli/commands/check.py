@@ -1,5 +1,6 @@
 """`ssdsl check`: all checks of a plan, without running it."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -9,7 +10,7 @@ from ssdsl.cli.commands.clusters import named_cluster
 from ssdsl.cli.mistakes import fix as change
 from ssdsl.cli.mistakes import load_whole
 from ssdsl.cli.options import refuse_unused, settings
-from ssdsl.cli.pipeline import compiled, working
+from ssdsl.cli.pipeline import LoadedPlan, compiled, working
 from ssdsl.cli.terminal import print_json, print_views, results, show_diagnostics
 from ssdsl.kernel_choice import EAGER
 from ssdsl.record import replace
@@ -49,6 +50,7 @@ def check(
     precision: options.WithPrecision = None,
     kernels: options.SimulatedKernels = EAGER,
     meta: options.Meta = False,
+    lock_file: options.LockFile = None,
     device: Device = None,
     fix: Fix = False,
     yes: Yes = False,
@@ -58,6 +60,7 @@ def check(
 
     With a cluster also nodes and memory: exits with 1 where a device has too little. With --device cuda also a step
     without kernels and numbers: exits with 1 where the host waits for the GPU and need not, or an operator would fail.
+    Where a lock of the communication lies beside the plan (`show PLAN comm --lock`), exits with 1 if it is another one.
     """
     if cluster is None:
         refuse_unused(context, {"kernels": "it is for --cluster"})
@@ -84,6 +87,7 @@ def check(
     found: tuple[Diagnostic, ...] = repeated_warnings(program.program)
     found += vain_recompute(program.program, program.source, chosen)
     found += open_in_used_files(parse(loaded.source), loaded.path.parent)
+    found += _unlocked(loaded, plan, program, overrides, lock_file, cluster, precision)
     with working("comparing with the plan without splits in time"):
         found += tuple(more_traffic(program, chosen))
     if chosen is not None:
@@ -113,6 +117,26 @@ def check(
         results.print(f"the plan is complete and free of deadlock; {program.proof}", style="green")
     if too_much:
         raise typer.Exit(1)
+
+
+def _unlocked(
+    loaded: LoadedPlan,
+    plan: str,
+    program: "Compiled",
+    overrides: dict[str, int],
+    file: str | None,
+    cluster: str | None,
+    precision: str | None,
+) -> tuple[Diagnostic, ...]:
+    """What is wrong with the communication by the lock of the plan, if there is one."""
+    from ssdsl.show.comm_lock import compare_lock, lock_lines, lock_path, lock_words
+
+    path = Path(file) if file is not None else lock_path(loaded.path)
+    if file is None and not path.exists():
+        return ()
+    words = lock_words(path, loaded.captured.request.spec, overrides, cluster, precision)
+    found = compare_lock(path, plan, words, lock_lines(program.program))
+    return () if found is None else (found,)
 
 
 def _dry(program: "Compiled", precision: str | None) -> "tuple[View, tuple[Diagnostic, ...]]":

@@ -15,6 +15,10 @@ from ssdsl.text.diagnostic import PlanError
 if TYPE_CHECKING:
     from ssdsl.workspace import Compiled
 
+Csv = Annotated[
+    bool,
+    typer.Option("--csv", help="Write the order of a pipeline as a table that PyTorch's pipelines take, in CSV."),
+]
 TpPlan = Annotated[
     bool, typer.Option("--tp-plan", help="Write the `tp_plan` of transformers: a style for each module, in JSON.")
 ]
@@ -25,6 +29,7 @@ def export(
     plan: options.Plan,
     model: options.Model,
     set_: options.Set,
+    csv: Csv = False,
     tp_plan: TpPlan = False,
     out: Out = None,
     meta: options.Meta = False,
@@ -33,17 +38,25 @@ def export(
 
     What the form has no word for is refused, with the reason.
     """
-    if not tp_plan:
-        raise typer.BadParameter("say which form to write: --tp-plan")
-    check_file(out, FileMark.TP_PLAN)
+    if csv == tp_plan:
+        raise typer.BadParameter("say which one form to write: --csv or --tp-plan")
+    check_file(out, FileMark.PIPELINE if csv else FileMark.TP_PLAN)
     overrides = settings(set_)
     loaded = load(plan, model, meta=meta)
-    text = _tp_plan(loaded, compiled(loaded, overrides))
+    program = compiled(loaded, overrides)
+    text = _csv(program) if csv else _tp_plan(loaded, program)
     if out is None:
         print_text(text)
         return
     save_text(out, text)
     talk.print(f"wrote {out}", markup=False, soft_wrap=True)
+
+
+def _csv(program: "Compiled") -> str:
+    """The order of a pipeline as a table."""
+    from ssdsl.exporters.pipeline_table import table_csv, table_of
+
+    return table_csv(table_of(program.program))
 
 
 def _tp_plan(loaded: LoadedPlan, program: "Compiled") -> str:

@@ -11,7 +11,7 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.commands.compile import put
 from ssdsl.cli.commands.sweep import Values, numbers_of
-from ssdsl.cli.options import complete_plan
+from ssdsl.cli.options import complete_plan, devices_of
 from ssdsl.cli.pictures import save_page
 from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, state_of
 from ssdsl.cli.terminal import print_json, print_text, print_views, results, show_diagnostics, talk
@@ -25,7 +25,6 @@ from ssdsl.text.diagnostic import PlanError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ssdsl.cluster.cluster import Cluster
     from ssdsl.show.view import View
     from ssdsl.sketch.result import SearchResult, Tried
     from ssdsl.sketch.search import Search
@@ -111,18 +110,18 @@ def search(
         check_program_folder(Path(compile_))
         options.check_runnable(kernels)
     on = chosen_cluster(cluster)
-    wanted = _range(devices, on)
+    wanted = devices_of(devices or str(on.size), on)
     texts = read_texts(plans or (), baseline)
     if out is not None and not texts.has(Path(out)):
         check_file(out, FileMark.PLAN)
     held = captured(model, meta=meta, precision=precision)
     graph = held.graph
     from ssdsl.show.tables.search import pareto_text, search_json, search_views
-    from ssdsl.simulate.profile.read_costs import read_costs
+    from ssdsl.simulate.profile.read_costs import read_whole_costs
     from ssdsl.sketch.answers.write import copies_for
     from ssdsl.sketch.search import search_of
 
-    state, times = state_of(master_weights, fp32_grads), read_costs(Path(costs)) if costs is not None else None
+    state, times = state_of(master_weights, fp32_grads), read_whole_costs(Path(costs)) if costs is not None else None
     work = search_of(graph, on, texts, wanted, numbers_of(set_), state, memory, times, kernels.kernels, by)
     if out is not None:
         for sketch in work.sketches:
@@ -174,20 +173,6 @@ def _explained(work: "Search", found: "SearchResult", name: str) -> "Iterator[Vi
     known = work.opened_choices(found)
     if known is not None and name in known.turns:
         yield effects_view(name, known)
-
-
-def _range(devices: str | None, cluster: "Cluster") -> range:
-    """The range of the numbers of devices that a plan may take. Raises typer.BadParameter."""
-    from ssdsl.sketch.sketch import wanted_devices
-
-    first, dots, last = (devices or str(cluster.size)).partition("..")
-    if not first.isdecimal() or (dots and not last.isdecimal()):
-        text = f"`{devices}` is neither a number nor a range, as 64 or 1..64"
-        raise typer.BadParameter(text, param_hint="'--devices'")
-    try:
-        return wanted_devices(int(first), int(last or first), cluster)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="'--devices'") from None
 
 
 def _searched(work: "Search", tries: int, seconds: float | None, orders: bool, top: int = 0) -> "SearchResult":

@@ -1,6 +1,7 @@
 """`ssdsl show`: views of a model under a plan."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -57,6 +58,8 @@ USES = {  # options that are not for every view
     "window": (ViewName.SCHEDULE,),
     "transfers": (ViewName.SCHEDULE,),
     "role": (ViewName.PROGRAM,),
+    "lock": (ViewName.COMM,),
+    "lock_file": (ViewName.COMM,),
     "master_weights": TIMED,
     "fp32_grads": TIMED,
 }
@@ -73,6 +76,10 @@ Window = Annotated[
 ]
 Transfers = Annotated[bool, typer.Option("--transfers", help="Show a row for the transfers in the schedule, too.")]
 Every = Annotated[bool, typer.Option("--all", help="Show each of the repeated layers, which else share a row.")]
+Lock = Annotated[
+    bool,
+    typer.Option("--lock", help="Write the communication into a file beside the plan, with which `check` compares."),
+]
 Role = Annotated[
     str | None, typer.Option("--role", metavar="NAME", help="Show only this role's part of the program: gpus_pp0.")
 ]
@@ -90,6 +97,8 @@ def show(
     window: Window = None,
     transfers: Transfers = False,
     role: Role = None,
+    lock: Lock = False,
+    lock_file: options.LockFile = None,
     precision: options.WithPrecision = None,
     kernels: options.SimulatedKernels = EAGER,
     master_weights: options.Masters = True,
@@ -104,6 +113,11 @@ def show(
     check_params(plan, overrides)
     chosen = chosen_cluster(cluster or "laptop") if view in TIMED else named_cluster(cluster)
     loaded = load(plan, model, meta=meta, precision=precision)
+    if lock or lock_file is not None:
+        refuse_unused(context, {"every": "a lock has repeated layers in one line"})
+        program = compiled(loaded, overrides, cluster=chosen)
+        _lock(loaded, program, overrides, lock_file, cluster, precision, json)
+        return
     if view is ViewName.GRAPH:
         from ssdsl.show.tables.program import shown_graph
 
@@ -131,6 +145,30 @@ def show(
         print_json([row for shown in views for row in as_json(shown)])
         return
     print_views(*views)
+
+
+def _lock(
+    loaded: LoadedPlan,
+    program: "Compiled",
+    overrides: dict[str, int],
+    file: str | None,
+    cluster: str | None,
+    precision: str | None,
+    json: bool,
+) -> None:
+    """Writes the lock of a plan's communication, and says what is new in it."""
+    from ssdsl.show.comm_lock import lock_lines, lock_path, lock_words, write_lock
+
+    path = Path(file) if file is not None else lock_path(loaded.path)
+    words = lock_words(path, loaded.captured.request.spec, overrides, cluster, precision)
+    lines = lock_lines(program.program)
+    state = write_lock(path, loaded.path, words, lines)
+    if json:
+        print_json({"lock": str(path), "section": words, "state": state, "lines": [*lines]})
+    else:
+        results.print(
+            f"{path}: {len(lines)} lines of [{words}], {state}", markup=False, highlight=False, soft_wrap=True
+        )
 
 
 def _views(

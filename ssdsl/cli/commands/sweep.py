@@ -1,7 +1,7 @@
 """`ssdsl sweep`: simulates a plan under many values of its params, in one table; the model is captured once."""
 
 from collections.abc import Iterator
-from itertools import islice, product
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +17,6 @@ from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
     from ssdsl.analyse.state import StatePrecision
-    from ssdsl.lang.nodes import Script
 
 MOST = 1000  # settings
 Values = Annotated[
@@ -110,27 +109,19 @@ def _chosen(plan: str, asked: dict[str, tuple[int, ...]]) -> list[dict[str, int]
     that the plan lists for its other params; the last param changes first. Raises PlanError for a param that the plan
     does not have, typer.BadParameter for no settings or too many."""
     from ssdsl.lang.parse import parse
+    from ssdsl.plan.declarations import asked_settings
 
-    script = parse(parsed(plan)[1])
-    rows = (dict(zip(asked, row, strict=True)) for row in product(*asked.values()))
-    found = list(islice((setting for row in rows for setting in _with_listed(script, row)), MOST + 1))
+    found = list(islice(asked_settings(parse(parsed(plan)[1]), asked), MOST + 1))
     if not found:
         way = "or write them after a param of the plan, `param T = 2 in [1, 2, 4]`"
         raise typer.BadParameter(f"say which values to try, as in --set T=1,2,4, {way}", param_hint="'--set'")
     if len(found) > MOST:
-        many = f"these are more than {MOST:,} settings, with those that the plan lists; choose some"
-        raise typer.BadParameter(many, param_hint="'--set'")
+        raise too_many()
     check_params(plan, found[0])
     return found
 
 
-def _with_listed(script: "Script", given: dict[str, int]) -> Iterator[dict[str, int]]:
-    """A setting with every combination of the numbers that the plan lists for its other params."""
-    from ssdsl.plan.declarations import open_settings
-
-    try:
-        yield from open_settings(script, given)
-    except PlanError:
-        if not given:
-            raise
-        yield given  # a row with its reason
+def too_many() -> typer.BadParameter:
+    """The mistake of asking for more settings than are tried."""
+    many = f"these are more than {MOST:,} settings, with those that the plan lists; choose some"
+    return typer.BadParameter(many, param_hint="'--set'")

@@ -6,6 +6,7 @@ import os
 from ssdsl.text.diagnostic import Diagnostic
 
 FOREIGN = "it is there, and ssdsl did not write it"
+EXISTS = "it is there"
 FULL = tuple(os.strerror(n).lower() for n in (errno.ENOSPC, errno.EDQUOT))  # reasons of a full disk
 
 
@@ -59,6 +60,7 @@ class FileUnwritable(Diagnostic):
 
     Or it is there and was not written by ssdsl. A command replaces only what a command has written: a graph by a graph,
     a page by a page, the plan of a search by that of another. A search may also save into the plan that it searches.
+    `ssdsl new` replaces nothing without `--force`.
     """
 
     code = "E0125"
@@ -72,4 +74,6 @@ class FileUnwritable(Diagnostic):
             return "free some space there, or give a file on another disk"
         if self.reason == FOREIGN:
             return "give another file, or remove this one"
+        if self.reason == EXISTS:
+            return "give another file with `-o`, or write over this one with `--force`"
         return "give a file in a folder that exists and that you may write to"

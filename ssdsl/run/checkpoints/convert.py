@@ -137,7 +137,7 @@ def _by_name(file: Path, optim: Any) -> tuple[dict[str, dict[str, Any]], dict[st
 def to_safetensors(checkpoint: Checkpoint, target: Path, largest_bytes: int) -> None:
     """Writes the weights to a `.safetensors` file, or to a folder: in several files if they exceed `largest_bytes`. A
     tied weight is written once, under its first name. Raises PlanError."""
-    save_file = _safetensors().torch.save_file
+    save_file = safetensors_library().torch.save_file
     aliases = checkpoint.facts.get("aliases", {})
     tensors = {name: tensor.contiguous() for name, tensor in _model(checkpoint).items() if name not in aliases}
     if target.suffix == ".safetensors":
@@ -174,7 +174,7 @@ def _shards(tensors: Tensors, largest_bytes: int) -> list[Tensors]:
 def from_safetensors(source: Path, folder: Path) -> None:
     """Saves the weights of a file, or of a folder of files, as a checkpoint in a run's folder; raises PlanError. A
     folder's `config.json` gives the names that the module has for them."""
-    library, files = _safetensors(), _files(source)
+    library, files = safetensors_library(), _files(source)
     with _reading(source):
         tensors = converted(source, [name for file in files for name in _names(library, file)])
     if tensors is None:
@@ -217,7 +217,8 @@ def _files(source: Path) -> list[Path]:
     raise PlanError(WeightsUnreadable(None, str(source), reason, "give a .safetensors file, or a folder with one"))
 
 
-def _safetensors() -> Any:
+def safetensors_library() -> Any:
+    """The package safetensors. Raises PlanError where it is not installed."""
     try:
         import safetensors.torch
     except ImportError as error:

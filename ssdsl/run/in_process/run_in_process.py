@@ -193,7 +193,7 @@ def run_ranks(count: int, body: Callable[[World, Place], T]) -> list[T]:
 
         results[rank] = body(World(Threaded(rank, exchange)), place)
 
-    with _one_thread():
+    with one_thread():
         turns.run([partial(run, rank) for rank in range(count)])
     exchange.check_empty()
     return [results[rank] for rank in range(count)]
@@ -239,8 +239,9 @@ def _run_in_process(
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """A context with one intra-op thread: else each rank would have a pool that competes with the running rank."""
+def one_thread() -> Iterator[None]:
+    """A context with one intra-op thread: else each rank would have a pool that competes with the running rank. Small
+    tensors gain nothing by more."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

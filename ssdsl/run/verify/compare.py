@@ -25,7 +25,7 @@ as the first, the optimizer included.
 """
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -126,6 +126,12 @@ class Comparison:
     def is_sharp(self) -> bool:
         """Whether a mistake of a thousandth of the largest element would show."""
         return self.allowed <= SHARP * self.largest
+
+
+def worst_of(found: Sequence[Comparison]) -> Comparison:
+    """The tensor that came closest to what is allowed, or exceeded it most. One of which only rounding remains counts
+    where there are no others, or where it differs."""
+    return max([c for c in found if c.differs or not c.is_rounding] or found, key=lambda c: c.share)
 
 
 def compare(

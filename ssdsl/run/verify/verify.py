@@ -41,7 +41,7 @@ def verify(
 
     Raises PlanError if the ranks' pieces are incomplete or copies disagree. Differences are in the result.
     """
-    dumps = {r.rank: _load(result.out, r.rank) for r in result.ranks}
+    dumps = dumps_of(result)
     if folder is None:
         return verify_dumps(model, training, result.losses, dumps, kernels=kernels)
     read = partial(CompiledProgram.read, folder)
@@ -163,7 +163,7 @@ def _disagreement(comparisons: tuple[Comparison, ...], spreads: Spreads) -> Piec
     allowed = {(c.kind, c.name): c.allowed for c in comparisons}
     for (kind, name), spread in spreads.items():
         if not spread.error <= allowed.get((kind, name), 0.0):
-            what, tensor = _words(kind, name)
+            what, tensor = words(kind, name)
             values = str(list(spread.index)), spread.first_value, spread.second_value
             return PiecesDisagree(None, what, tensor, spread.first, spread.second, *values)
     return None
@@ -251,6 +251,11 @@ def _whole(names: Mapping[str, str], what: str, ranks: Mapping[int, Mapping[str,
     return assemble(what, {rank: {names.get(n, n): piece for n, piece in held.items()} for rank, held in ranks.items()})
 
 
+def dumps_of(result: RunResult) -> dict[int, Any]:
+    """What each rank of a run that was launched with `dump` has written. Raises PlanError."""
+    return {r.rank: _load(result.out, r.rank) for r in result.ranks}
+
+
 def _load(out: Path, rank: int) -> Any:
     path = out / f"rank{rank}.pt"
     try:
@@ -273,13 +278,13 @@ def _missing(plan: Mapping[Name, torch.Tensor], single: Mapping[Name, torch.Tens
         if kind == "loss":
             continue
         if (found := plan.get((kind, name))) is None:
-            yield PiecesIncomplete(None, *_words(kind, name), "no rank holds a piece of it")
+            yield PiecesIncomplete(None, *words(kind, name), "no rank holds a piece of it")
         elif found.shape != tensor.shape:
             shapes = f"the ranks hold {list(found.shape)} and the module {list(tensor.shape)}"
-            yield PiecesIncomplete(None, *_words(kind, name), shapes)
+            yield PiecesIncomplete(None, *words(kind, name), shapes)
 
 
-def _words(kind: str, name: str) -> tuple[str, str]:
+def words(kind: str, name: str) -> tuple[str, str]:
     """The kind of a tensor, and its name in the model: `step 0's gradient` and `fc.weight`."""
     step, _, tensor = name.rpartition(" ")
     return f"{step}'s {kind}" if step else kind, tensor

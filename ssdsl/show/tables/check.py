@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any
 
 from ssdsl.analyse.state import MIXED
+from ssdsl.analyse.work import role_share
 from ssdsl.ir.function import names_along
 from ssdsl.ir.program import Compute, Program, Role, Start
 from ssdsl.lang.suggest import joined
@@ -176,11 +177,8 @@ def roles_view(program: Program) -> View:
 
 
 def _role(program: Program, role: Role) -> tuple[str | int | float, ...]:
-    flops = {o.name: o.flops for o in program.graph.operators}
-    shared = ((f, role.submesh.size / f.submesh.size) for f in program.functions_of(role))  # with other roles
-    mine = sum(share * flops[op.operator] for function, share in shared for op in function.operators())
     tasks = sum(isinstance(action, Compute | Start) for action in role.actions)
-    return role.name, role.submesh.size, tasks, mine / max(1, sum(flops.values())), *_state(program, role)
+    return role.name, role.submesh.size, tasks, role_share(program, role), *_state(program, role)
 
 
 def _state(program: Program, role: Role) -> tuple[int, int, int]:

@@ -7,6 +7,7 @@ from ssdsl.ir.program import Kernels
 from ssdsl.show.charts.gantt import alike, shortened
 from ssdsl.show.pattern import ranks
 from ssdsl.show.view import Column, ColumnKind, View, money, seconds, size
+from ssdsl.simulate.profile.partly_profiled import Coverage
 from ssdsl.simulate.report import DeviceReport, Report
 
 SUMMARY = (
@@ -42,6 +43,7 @@ KERNELS = {
     Kernels.FUSED: "kernels: fused, as by hand in Megatron-LM, also across communication",
 }
 VERSION = 2  # of the keys of `report_json`
+LACKING = 3  # calls that a profile lacks
 LONGEST_ROLE = 17  # what 80 columns have room for
 
 
@@ -63,7 +65,21 @@ def summary_view(report: Report) -> View:
         report.size,
     )
     cost = () if report.price is None else (f"a step costs {money(report.price, report.currency)}",)
-    return View(report.title, SUMMARY, (row,), (KERNELS[report.kernels], *_hidden(report), *cost))
+    notes = KERNELS[report.kernels], *_hidden(report), *cost, *_measured(report)
+    return View(report.title, SUMMARY, (row,), notes)
+
+
+def _measured(report: Report) -> Iterator[str]:
+    """Notes on what of a step was measured, if a profile had some of its times."""
+    found = report.coverage
+    if found is None:
+        return
+    known = found.kinds - len(found.lacking)
+    calls = f"{known} of {found.kinds} kinds of calls"
+    yield f"measured: {found.share:.0%} of the computing of all tasks, {calls} ({found.origin})"
+    if found.lacking:
+        longest = "; ".join(f"{seconds(time_s)} {words}" for words, time_s in found.lacking[:LACKING])
+        yield f"by the rates of `{found.cluster}`, the longest first: {longest}"
 
 
 def _hidden(report: Report) -> Iterator[str]:
@@ -107,6 +123,18 @@ def traffic_view(report: Report) -> View:
     return View("traffic of all devices in a step", TRAFFIC, rows, () if rows else ("nothing is communicated",))
 
 
+def _coverage_json(found: Coverage) -> dict[str, Any]:
+    """What of a step was measured."""
+    lacking = [{"call": words, "seconds": time_s} for words, time_s in found.lacking]
+    return {
+        "origin": found.origin,
+        "share": found.share,
+        "computing_s": found.computing_s,
+        "calls": found.kinds,
+        "lacking": lacking,
+    }
+
+
 def report_json(report: Report) -> dict[str, Any]:
     """All figures as JSON; the events are in the trace and in the HTML page.
 
@@ -129,6 +157,7 @@ def report_json(report: Report) -> dict[str, Any]:
         "fits": report.over_bytes == 0,
         "price": report.price,
         "currency": report.currency,
+        "measured": None if report.coverage is None else _coverage_json(report.coverage),
         "devices": [_device_json(d) for d in report.devices],
         "traffic": [
             {"level": t.level, "kind": t.kind, "calls": t.calls, "bytes": t.size_bytes} for t in report.traffic

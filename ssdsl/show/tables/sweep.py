@@ -1,10 +1,11 @@
 """Views of `ssdsl sweep`, a table and JSON: a plan under many settings of its params, each simulated."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ssdsl.show.view import Column, ColumnKind, View, size
 from ssdsl.sketch.setting import Setting, best_of
+from ssdsl.text.diagnostic import Diagnostic
 
 VERSION = 1  # of the keys of `sweep_json`
 FIGURES = (
@@ -46,14 +47,17 @@ def note(setting: Setting, best: Setting | None, in_full: bool = False) -> str:
 
 
 def _refusals(settings: tuple[Setting, ...]) -> Iterator[str]:
-    """Each reason of a refusal once, with the first setting that it refuses."""
-    found: dict[str, list[Setting]] = {}
-    for setting in settings:
-        if (d := setting.refused) is not None:
-            found.setdefault(f"{d.code}: {d.text(d.title)}", []).append(setting)
+    yield from reasons((s.refused, s.words) for s in settings if s.refused is not None)
+
+
+def reasons(refused: Iterable[tuple[Diagnostic, str]]) -> Iterator[str]:
+    """Each reason of a refusal once, with the first setting that it refuses; of the settings' diagnostics and words."""
+    found: dict[str, list[str]] = {}
+    for d, words in refused:
+        found.setdefault(f"{d.code}: {d.text(d.title)}", []).append(words)
     for reason, those in found.items():
         more = f" and {len(those) - 1} more" if len(those) > 1 else ""
-        yield f"{reason} ({those[0].words}{more})"
+        yield f"{reason} ({those[0]}{more})"
 
 
 def sweep_json(plan: str, cluster: str, settings: tuple[Setting, ...]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`ssdsl verify`: the table at its end, with how many tensors were compared and how far they were apart."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from ssdsl.show.view import Column, ColumnKind, View
 
 if TYPE_CHECKING:
     from ssdsl.model.alter.altered import Altered
+    from ssdsl.run.verify.against import Against
     from ssdsl.run.verify.compare import Comparison
 
 COLUMNS = (
@@ -25,9 +27,41 @@ PLURALS = {"loss": "losses", "gradient": "gradients", "weight": "weights", "buff
 
 def verdict_view(comparisons: "tuple[Comparison, ...]") -> View:
     """A row per kind of tensor, with the tensor that came closest to its tolerance, or exceeded it most."""
+    return View("compared with a single device", COLUMNS, _rows(comparisons), tuple(_notes(comparisons)))
+
+
+def against_view(found: "Against") -> View:
+    """The same of the tensors that another program saved, with what the file lacks."""
+    notes = [*_notes(found.comparisons), *found.said]
+    if found.lacking:
+        counts = Counter(kind for kind, _ in found.lacking)
+        lacks = ", ".join(f"{n} {PLURALS[kind] if n > 1 else kind}" for kind, n in counts.items())
+        notes.append(f"not compared, as the file lacks them: {lacks}")
+    return View(f"compared with {found.other.file}", COLUMNS, _rows(found.comparisons), tuple(notes))
+
+
+def against_text(found: "Against") -> str:
+    """The last line for a plan that computes what another program computed."""
+    return f"equal: {sum(c.is_compared for c in found.comparisons)} tensors here and in {found.other.file}"
+
+
+def against_json(found: "Against") -> dict[str, Any]:
+    """The comparison with another program as JSON, with every tensor and its tolerance."""
+    differ = sum(c.differs for c in found.comparisons)
+    return {
+        "file": found.other.file,
+        "verdict": "different" if differ else "equal",
+        "compared": sum(c.is_compared for c in found.comparisons),
+        "differ": differ,
+        "notes": [*found.said],
+        "not_compared": [{"kind": kind, "name": name} for kind, name in found.lacking],
+        "tensors": [_verdict_row(c) for c in found.comparisons],
+    }
+
+
+def _rows(comparisons: "tuple[Comparison, ...]") -> tuple[tuple[str | int | float, ...], ...]:
     kinds = dict.fromkeys((c.kind, c.in_float64) for c in comparisons)
-    rows = tuple(_row([c for c in comparisons if (c.kind, c.in_float64) == kind]) for kind in kinds)
-    return View("compared with a single device", COLUMNS, rows, tuple(_notes(comparisons)))
+    return tuple(_row([c for c in comparisons if (c.kind, c.in_float64) == kind]) for kind in kinds)
 
 
 def equal_text(comparisons: "tuple[Comparison, ...]", devices: int, changes: "Altered | None" = None) -> str:
@@ -51,10 +85,15 @@ def verdict_json(comparisons: "tuple[Comparison, ...]", devices: int) -> dict[st
     from ssdsl.run.verify.verify import compared_steps
 
     differ = sum(c.differs for c in comparisons)
-    rows = [{**_numbers(c), "allowed": c.allowed, "limit": c.limit, "differs": c.differs} for c in comparisons]
+    rows = [_verdict_row(c) for c in comparisons]
     verdict = "different" if differ else "equal" if compared_steps(comparisons)[0] else "not compared"
     compared = sum(c.is_compared for c in comparisons)
     return {"verdict": verdict, "devices": devices, "compared": compared, "differ": differ, "tensors": rows}
+
+
+def _verdict_row(comparison: "Comparison") -> dict[str, Any]:
+    c = comparison
+    return {**_numbers(c), "allowed": c.allowed, "limit": c.limit, "differs": c.differs}
 
 
 def _numbers(comparison: "Comparison") -> dict[str, Any]:
@@ -64,9 +103,10 @@ def _numbers(comparison: "Comparison") -> dict[str, Any]:
 
 
 def _row(found: "list[Comparison]") -> tuple[str | int | float, ...]:
-    """The row of one kind. Tensors of which only rounding remains are named only if there are no others, or if they
-    differ."""
-    worst = max([c for c in found if not _is_rounding(c)] or found, key=lambda c: c.share)
+    """The row of one kind."""
+    from ssdsl.run.verify.compare import worst_of
+
+    worst = worst_of(found)
     differ, elements = sum(c.differs for c in found), sum(c.elements for c in found)
     kind = PLURALS[worst.kind] + (" in float64" if worst.in_float64 else "")
     relative = "rounding" if _is_rounding(worst) else worst.relative
@@ -80,7 +120,8 @@ def _is_rounding(comparison: "Comparison") -> bool:
 def _notes(comparisons: "tuple[Comparison, ...]") -> Iterator[str]:
     """Notes on the meaning of the numbers, and on tensors of which they say little."""
     yield "worst error: relative to the largest element of its tensor; what is allowed and why: ssdsl explain E0512"
-    yield from _saturated([c for c in comparisons if not c.in_float64 and not c.differs])
+    if not any(c.differs and c.kind == "gradient" for c in comparisons):
+        yield from _saturated([c for c in comparisons if not c.in_float64 and not c.differs])
     sharp = {(c.kind, c.name) for c in comparisons if c.is_sharp and not c.differs}
     dull = [c for c in comparisons if (c.kind, c.name) not in sharp and not c.in_float64 and not c.differs]
     if rounding := [c for c in dull if c.is_rounding]:

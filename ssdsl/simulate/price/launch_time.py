@@ -24,7 +24,7 @@ class LaunchTime:
     """The times of a kernel of a function on a device."""
 
     def __init__(self, facts: ProgramIndex, function: Function, launch: Launch, device: Device) -> None:
-        self.facts, self.launch, self.device = facts, launch, device
+        self.facts, self.function, self.launch, self.device = facts, function, launch, device
         self.variables = facts.variables(function)
         self.op = launch.ops[0]
         self.operator = facts.operators[self.op.operator]

@@ -11,7 +11,7 @@ from operator import getitem
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from ssdsl.record import Record, field, field_names
 from ssdsl.simulate.profile.measured import UNITS, Times
@@ -32,17 +32,22 @@ def _one_of(names: tuple[str, ...]) -> str:
 # -- the types of a file -----------------------------------------------------------------------------------------------
 
 
+OfPhases = dict[Annotated[str, Meta(pattern=_one_of(PHASES))], Seconds]
+
+
 class ProfileJson(Record):
     """A profile. `network` has keys like `all_reduce among 2`. In version 1 the times are those of ranks that share
-    cores, where these are fewer."""
+    cores, where these are fewer. `calls` are those of a trace."""
 
     version: Literal[1, 2]
     machine: ProfiledMachine
     sources: tuple[str, ...] = ()
     step: Seconds = 0.0
-    operators: dict[str, dict[Annotated[str, Meta(pattern=_one_of(PHASES))], Seconds]] = field(default_factory=dict)
+    operators: dict[str, OfPhases] = field(default_factory=dict)
     network: dict[Annotated[str, Meta(pattern=r"^.+ among \d+$")], Points] = field(default_factory=dict)
     growing: dict[Annotated[str, Meta(pattern=_one_of(GROWING))], Points] = field(default_factory=dict)
+    calls: dict[str, OfPhases] | UnsetType = UNSET
+    partial: bool | UnsetType = UNSET
 
     @classmethod
     def of(cls, profile: Profile) -> "ProfileJson":
@@ -55,6 +60,8 @@ class ProfileJson(Record):
             {words: dict(times) for words, times in sorted(profile.operators.items())},
             {f"{kind} among {ranks}": [*c.points] for (kind, ranks), c in sorted(profile.network.items())},
             {name: [*profile.growing[name].points] for name in GROWING if name in profile.growing},
+            {words: dict(times) for words, times in sorted(profile.calls.items())} or UNSET,
+            profile.partial or UNSET,
         )
 
     def profile(self) -> Profile:
@@ -62,7 +69,10 @@ class ProfileJson(Record):
         named = (key.partition(" among ") for key in self.network)
         network = {(k, int(n)): Curve.of(p) for (k, _, n), p in zip(named, self.network.values(), strict=True)}
         growing = {name: Curve.of(points) for name, points in self.growing.items()}
-        profile = Profile(self.machine, self.operators, network, growing, self.step, self.sources)
+        calls = {} if self.calls is UNSET else self.calls
+        profile = Profile(
+            self.machine, self.operators, network, growing, self.step, self.sources, calls, self.partial is True
+        )
         return profile.faster(self.machine.sharing) if self.version == 1 else profile
 
 

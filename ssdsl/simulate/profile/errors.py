@@ -113,3 +113,18 @@ class MachinesMixed(Diagnostic):
     fact: str
     known: str
     found: str
+
+
+class CostsArePartial(Diagnostic):
+    """A search compares settings, and each has parts of other sizes. With a partial profile, such as that of a trace,
+    those of some settings would be measured and those of others estimated by the rates of the cluster, so that the
+    search would compare a machine with a description of one.
+
+    `ssdsl profile` records the operators of several settings. `ssdsl simulate --costs` takes a partial profile, and
+    says how much of a step was measured.
+    """
+
+    code = "E0656"
+    title = "the profile `{file}` is partial, and a search compares settings of which it has other shares"
+    help = "search without --costs, or record plans of several settings: `ssdsl profile PLAN,T=1 PLAN,T=2 --out FILE`"
+    file: str

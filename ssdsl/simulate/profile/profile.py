@@ -5,7 +5,7 @@ instructions without a time, and guesses nothing.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import mean, median
 from typing import Annotated
@@ -117,7 +117,9 @@ class Curve(Record):
 class Profile(Record):
     """Times in seconds. `operators`: by an instruction's words, those of its phases. `network`: by kind of
     communication and number of ranks, a curve over bytes, alone and IN_A_TASK. `growing`: a curve for each of GROWING.
-    `step_s`: the time of a step outside its tasks. `sources` are the recorded runs."""
+    `step_s`: the time of a step outside its tasks. `sources` are the recorded runs. `calls`: as `operators`, by the
+    words of calls in a trace of PyTorch's profiler (`call_key.py`). `partial`: it may lack times, which are then those
+    of a cluster (`partly_profiled.py`)."""
 
     machine: ProfiledMachine
     operators: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -125,31 +127,41 @@ class Profile(Record):
     growing: Mapping[str, Curve] = field(default_factory=dict)
     step_s: float = 0.0
     sources: tuple[str, ...] = ()
+    calls: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    partial: bool = False
 
     def faster(self, times: float) -> "Profile":
         """The profile of ranks that compute so many times as fast."""
-        operators = {w: {phase: s / times for phase, s in found.items()} for w, found in self.operators.items()}
+        operators, calls = (
+            {w: {phase: s / times for phase, s in found.items()} for w, found in table.items()}
+            for table in (self.operators, self.calls)
+        )
         growing = {n: Curve(tuple((size, s / times) for size, s in c.points)) for n, c in self.growing.items()}
-        return replace(self, operators=operators, growing=growing, step_s=self.step_s / times)
+        return replace(self, operators=operators, calls=calls, growing=growing, step_s=self.step_s / times)
 
 
 def merged(profiles: Iterable[Profile]) -> Profile:
     """The profile made from several of the same machine. Of times that several have it takes the median: a run during
     which the machine did something else does not count."""
     found = tuple(profiles)
-    words = {key: None for p in found for key in p.operators}
-    operators = {
-        key: {
-            phase: median(times)
-            for phase in PHASES
-            if (times := [t[phase] for p in found if phase in (t := p.operators.get(key, {}))])
-        }
-        for key in words
-    }
+    operators, calls = (_medians(tables) for tables in ([p.operators for p in found], [p.calls for p in found]))
     kinds = {key: None for p in found for key in p.network}
     network = {k: Curve.of((x for p in found if k in p.network for x in p.network[k].points), median) for k in kinds}
     names = [name for name in GROWING if any(name in p.growing for p in found)]
     growing = {n: Curve.of((x for p in found if n in p.growing for x in p.growing[n].points), median) for n in names}
     sources = tuple(dict.fromkeys(s for p in found for s in p.sources))
     most = max((p.machine for p in found), key=lambda m: m.processes)
-    return Profile(most, operators, network, growing, median(p.step_s for p in found), sources)
+    partial = any(p.partial for p in found)
+    return Profile(most, operators, network, growing, median(p.step_s for p in found), sources, calls, partial)
+
+
+def _medians(tables: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
+    """The median of the times that several tables have, by words and phase."""
+    return {
+        key: {
+            phase: median(times)
+            for phase in PHASES
+            if (times := [t[phase] for table in tables if phase in (t := table.get(key, {}))])
+        }
+        for key in {key: None for table in tables for key in table}
+    }

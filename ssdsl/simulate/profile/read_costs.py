@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ssdsl.analyse.program_index import ProgramIndex
+from ssdsl.analyse.state import MIXED, StatePrecision
+from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.program import Kernels, Program
 from ssdsl.lang.save import save_text
 from ssdsl.lang.suggest import suggest
 from ssdsl.record import Record, field
 from ssdsl.simulate.price.costs import Costs
 from ssdsl.simulate.profile.costs_json import KEYS, CostsJson, MisfitError, ProfileJson, decoded, encoded
-from ssdsl.simulate.profile.errors import CostsUnreadable, MachinesMixed, ProfileLacks, TasksMisfit
+from ssdsl.simulate.profile.errors import CostsArePartial, CostsUnreadable, MachinesMixed, ProfileLacks, TasksMisfit
 from ssdsl.simulate.profile.kernel_key import kernel_key
 from ssdsl.simulate.profile.measured import Measured, Times
+from ssdsl.simulate.profile.partly_profiled import PartlyProfiled
 from ssdsl.simulate.profile.profile import Profile, ProfiledMachine
 from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.text.diagnostic import PlanError
@@ -54,6 +57,14 @@ def read_costs(path: Path) -> CostsFile:
     return CostsFile(str(path), read.times(), read.recorded, read.program, profile)
 
 
+def read_whole_costs(path: Path) -> CostsFile:
+    """The content of a file, for those who compare programs by it. Raises PlanError, also for a partial profile."""
+    found = read_costs(path)
+    if found.profile is not None and found.profile.partial:
+        raise PlanError(CostsArePartial(None, found.file))
+    return found
+
+
 def _misfit(error: MisfitError) -> tuple[str, str]:
     """The reason why a file does not fit, and what to write instead."""
     first = error.place.partition(".")[0]
@@ -85,13 +96,18 @@ def _wrong(path: Path, reason: str, hint: str) -> PlanError:
 # -- the costs of a program --------------------------------------------------------------------------------------------
 
 
-def costs_for(program: Program, found: CostsFile, command: str) -> Costs:
-    """The costs of a program from a file. `command` is one that records a fitting profile; errors show it.
+def costs_for(
+    program: Program, found: CostsFile, command: str, cluster: Cluster, state: StatePrecision = MIXED
+) -> Costs:
+    """The costs of a program from a file. `command` is one that records a fitting profile; errors show it. What a
+    partial profile lacks takes as long as on this cluster.
 
     Raises PlanError: the file has the times of another program's tasks, or a profile that lacks times of this one.
     """
     times, profile = found.times, found.profile
     is_own = found.program == digest(program)
+    if profile is not None and profile.partial and not is_own:
+        return PartlyProfiled(program, profile, cluster, state)
     if profile is not None and not is_own:
         return _profiled(program, found, command)
     if times.tasks and not is_own:

@@ -59,7 +59,7 @@ def test_json_has_all_figures() -> None:
     report = report_of(zb_h1(4, 8))
     found = json.loads(json.dumps(report_json(report), allow_nan=False))
     keys = "version title plan cluster step_s bubble communication_s exposed_s model_flops mfu device_flops_per_s fuse"
-    assert list(found) == [*keys.split(), "peak_bytes", "fits", "price", "currency", "devices", "traffic"]
+    assert list(found) == [*keys.split(), "peak_bytes", "fits", "price", "currency", "measured", "devices", "traffic"]
     assert (
         list(found["devices"][0])
         == (

@@ -1,6 +1,7 @@
 """Profiles made up: what a program costs by one, which programs it is for, and what is said of those it is not for."""
 
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -23,13 +24,14 @@ from ssdsl.simulate.profile.read_costs import (
     digest,
     lacking,
     read_costs,
+    read_whole_costs,
     write_costs,
     write_profile,
 )
 from ssdsl.text.diagnostic import REGISTRY, Diagnostic, PlanError
 from ssdsl.text.render import render
 from ssdsl.workspace import Compiled
-from tests.simulate.steps import compiled, step
+from tests.simulate.steps import cluster_of, compiled, step
 
 ERRORS = Path(__file__).parent.parent.parent / "errors"
 CHAIN = "models.py:chain_of_8"
@@ -128,19 +130,24 @@ def test_its_own_tasks_go_before_a_profile(tmp_path: Path) -> None:
     write_costs(str(path), Times(tasks=tasks), "one_f_one_b,S=2,M=2", digest(own.program), profile)
     found = read_costs(path)
     assert found.profile == profile
-    assert isinstance(costs_for(own.program, found, COMMAND), Measured)
-    assert isinstance(costs_for(other.program, found, COMMAND), Profiled)
+    assert isinstance(costs_for(own.program, found, COMMAND, cluster_of("laptop")), Measured)
+    assert isinstance(costs_for(other.program, found, COMMAND, cluster_of("laptop")), Profiled)
     stages = CostsFile("costs.json", Times(1.0, 1.0, 1.0))
-    assert isinstance(costs_for(other.program, stages, COMMAND), Measured)  # times of stages are for any plan
+    assert isinstance(
+        costs_for(other.program, stages, COMMAND, cluster_of("laptop")), Measured
+    )  # times of stages are for any plan
 
 
 def refused(program: Compiled, found: CostsFile) -> tuple[Diagnostic, ...]:
     with pytest.raises(PlanError) as raised:
-        costs_for(program.program, found, COMMAND)
+        costs_for(program.program, found, COMMAND, cluster_of("laptop"))
     return raised.value.diagnostics
 
 
-def misfits() -> dict[str, tuple[Diagnostic, ...]]:
+def misfits(tmp_path: Path) -> dict[str, tuple[Diagnostic, ...]]:
+    write_profile(str(tmp_path / "p.json"), Profile(LAPTOP, partial=True))
+    with chdir(tmp_path), pytest.raises(PlanError) as partial:
+        read_whole_costs(Path("p.json"))
     two, four = pipeline(M=2), pipeline(M=4)
     tasks = Times(tasks={"block0.fwd": 1.0, "block7.fwd": 1.0})
     profile = profile_of(four)
@@ -155,12 +162,13 @@ def misfits() -> dict[str, tuple[Diagnostic, ...]]:
         "tasks by hand": refused(two, CostsFile("c.json", tasks)),
         "more ranks": refused(wide, CostsFile("p.json", profile=profile)),
         "another torch": mixed.value.diagnostics,
+        "a partial one in a search": partial.value.diagnostics,
     }
 
 
-def test_what_is_said_of_misfits(golden: Callable[[Path, str], None]) -> None:
+def test_what_is_said_of_misfits(golden: Callable[[Path, str], None], tmp_path: Path) -> None:
     codes: dict[str, list[str]] = {}
-    for name, found in misfits().items():
+    for name, found in misfits(tmp_path).items():
         (diagnostic,) = found
         codes.setdefault(diagnostic.code, []).append(f"# {name}\n{render(diagnostic)}")
     own = [code for code, cls in REGISTRY.items() if cls.__module__ == errors.__name__]

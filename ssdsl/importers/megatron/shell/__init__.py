@@ -1,0 +1,1 @@
+"""A shell script, followed without running it: its words, its statements, their values, and its commands."""

@@ -1,0 +1,1 @@
+"""What torchtitan's configurations say, in each of the forms that they have had."""
