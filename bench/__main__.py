@@ -4,6 +4,7 @@
 checks;
 `python -m bench partitions` compares torch.compile's kernels with the simulator's;
 `python -m bench papers` writes bench/results/papers.md.
+`python -m bench hfplans` compares the plans of transformers with what right programs need, and runs them.
 """
 
 import sys
@@ -11,6 +12,7 @@ import sys
 from bench import compile, editor, gpus, memory, partitions, replan, steps, training
 from bench.foresight import run as foresight
 from bench.fuzz import run as fuzz
+from bench.hfplans import run as hfplans
 from bench.models import run as models
 from bench.papers import run as papers
 from bench.published import run as published
@@ -23,7 +25,11 @@ BENCHMARKS = {
     "training": training.main,
     "compile": compile.main,
 }
-PAGES = {"papers": papers.main, "partitions": partitions.main}  # which write a page, or print one
+PAGES = {
+    "papers": papers.main,
+    "partitions": partitions.main,
+    "hfplans": hfplans.main,
+}  # which write a page, or print one
 CHECKS = {
     "fuzz": fuzz.main,
     "models": models.main,

@@ -19,6 +19,7 @@ IMPORTERS: dict[str, str] = {
     "torchtitan": "torchtitan",
     "deepspeed": "deepspeed",
     "megatron": "megatron",
+    "transformers": "transformers_plans",
 }
 LARGEST_BYTES = 1 << 31  # traces are large
 SHOWN = 60  # characters of a command line in an error

@@ -32,6 +32,7 @@ class FileMark(StrEnum):
     PROFILER = r'\A\{"schemaVersion": 1, "distributedInfo": '
     PAGE = "default-src 'none'; style-src 'unsafe-inline'"
     CLUSTER = "ssdsl clusters measure"
+    TP_PLAN = r'\A\{\s*"[\w.*]+": "\w*(?:colwise|rowwise|replicate|moe_|local_params|mla_)'
     PIPELINE = r"\A\d+F\d+,"
 
 

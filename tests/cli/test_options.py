@@ -224,6 +224,7 @@ VALUES = {
     "--fix": "--fix",
     "--yes": "--yes",
     "--optim": "--optim",
+    "--tp-plan": "--tp-plan",
     "--shard-size": "--shard-size 0.001",
     "--csv": "--csv",
     "--from": "--from deepspeed",

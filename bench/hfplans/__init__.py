@@ -1,0 +1,1 @@
+"""The plans of transformers, each compared with what a right program needs, and run by transformers."""
