@@ -79,7 +79,6 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {  # fields without a default, or that
     "nemotron": {"num_key_value_heads": KEYS},
     "nemotron_h": {"n_groups": 2},
     "deepseek_v2": {"num_experts_per_tok": 2, "topk_group": 1, "n_group": 1, "moe_intermediate_size": FFN},
-    "gemma3n_text": {"altup_coef_clip": None},  # by which its forward changes weights in training
     "hunyuan_vl_text": {"head_dim": HEAD},
     "falcon_h1": {"mamba_d_ssm": 2 * WIDTH, "mamba_n_heads": HEADS, "mamba_d_head": WIDTH // 2, "mamba_n_groups": 2},
 }
