@@ -8,6 +8,7 @@ import argparse
 import importlib.util
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -101,7 +102,7 @@ def _in_child(kind: str, compare: bool, run: bool, imports: bool, limit_s: float
             os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
         if path.exists():
-            found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            found: dict[str, Any] = json.loads(_without_places(path.read_text("utf-8")))
         else:
             failed = Path(folder) / "failed.txt"
             lines = failed.read_text("utf-8").strip().splitlines() if failed.exists() else []
@@ -109,6 +110,11 @@ def _in_child(kind: str, compare: bool, run: bool, imports: bool, limit_s: float
             if lines:
                 print("\n".join(lines), file=sys.stderr)
     return {**found, "seconds": round(time.monotonic() - started, 1)}
+
+
+def _without_places(text: str) -> str:
+    """A text without the folders of this machine."""
+    return re.sub(rf"{re.escape(tempfile.gettempdir())}/tmp\w+/|(?:/[\w.+-]+)+/site-packages/", "", text)
 
 
 def _line(found: dict[str, Any]) -> str:
