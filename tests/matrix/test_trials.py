@@ -1,12 +1,13 @@
 """Cells: what is proved, verified, refused; and what would be wrong is told from these."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import ssdsl.run.verify.in_threads as in_threads
-from ssdsl.cli.terminal import results
 from ssdsl.ir.program import Kernels
 from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
@@ -125,8 +126,9 @@ def test_without_names_all_examples_are_plans() -> None:
 def test_the_table_of_100_columns_has_every_cell_on_a_line(trials: Trials) -> None:
     plans = [shipped(name) for name in ("sequence_parallel", "context_parallel", "experts")]
     cells = tuple(trials.cell(plan, setting) for plan in plans for setting in settings_of(plan, {"T": (2, 3)}))
-    with results.capture() as shown:
-        results.print(table(matrix_view(cells), 100))
+    wide = Console(width=120, file=io.StringIO())
+    with wide.capture() as shown:
+        wide.print(table(matrix_view(cells), 100))
     lines = shown.get().splitlines()
     assert max(map(len, lines)) <= 120
     rows = [line for line in lines if line.startswith(("sequence_parallel ", "context_parallel ", "experts "))]

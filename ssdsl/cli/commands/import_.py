@@ -55,7 +55,7 @@ def import_(source: Given, kind: Kind = None, out: Out = None, json: options.Jso
     if json:
         print_json(imported_json(found))
         return
-    results.print(f"{source if len(source) < 80 else 'this'} is {found.kind}", markup=False)
+    results.print(f"{source if len(source) < 80 else 'this'} is {found.kind}", markup=False, soft_wrap=True)
     print_views(*imported_views(found))
     if out is None:
         print_text(found.text)

@@ -260,12 +260,17 @@ def build(
 
     if meta is None:
         hollow, _ = _constructed(name, count, dtype, seed, generator, False)
-        meta = sum(p.numel() for p in hollow.parameters()) > LARGE
+        meta = is_large(hollow)
     module, recipes = _constructed(name, make, dtype, seed, generator, meta)
     draws = (torch.Generator().manual_seed(seed + i) for i in range(BATCHES))
     examples = (Example(config, type(module), sizes, each, meta) for each in draws)
     given = tuple(cast(batch_of(task, example), getattr(torch, DTYPES[dtype])) for example in examples)
     return Model(name, module, given, axes_of(module, given[0]), generator, recipes, None, autocast)
+
+
+def is_large(module: torch.nn.Module) -> bool:
+    """Whether a model is built without numbers where nothing else is said."""
+    return sum(p.numel() for p in module.parameters()) > LARGE
 
 
 def _constructed(

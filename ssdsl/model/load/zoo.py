@@ -7,7 +7,7 @@ import torch
 from ssdsl.lang.suggest import suggest
 from ssdsl.model.load.batch import axes_of, cast
 from ssdsl.model.load.errors import CannotBuild, UnknownModel, UnknownSize
-from ssdsl.model.load.hf import BATCHES, CHANGE, Asked, load_asked, transformers_library
+from ssdsl.model.load.hf import BATCHES, CHANGE, Asked, is_large, load_asked, transformers_library
 from ssdsl.model.load.hf_tasks import Sizes
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.spec import (
@@ -29,7 +29,8 @@ from ssdsl.text.source import Span
 
 
 def load_zoo(spec: ModelSpec, seed: int, generator: Generator, meta: bool | None) -> Model:
-    """The model of a name of the zoo; with `meta` None only laptop sizes have numbers. Raises PlanError."""
+    """The model of a name of the zoo; with `meta` None only laptop sizes have numbers, and changed ones only where they
+    are small. Raises PlanError."""
     name = spec.name.text
     if name not in ZOO:
         raise PlanError(_unknown_model(spec))
@@ -40,7 +41,10 @@ def load_zoo(spec: ModelSpec, seed: int, generator: Generator, meta: bool | None
     size, further = _changed(name, family.sizes[label], others if label == first.text else spec.words)
     if problem := size.problem():
         raise PlanError(CannotBuild(spec.rest, name, problem, CHANGE))
-    meta = label not in family.laptop if meta is None else meta
+    if meta is None and label not in family.laptop:
+        meta = True
+    elif meta is None and size is family.sizes[label]:
+        meta = False
     if isinstance(size, ConfigSize):
         return load_asked(spec, _asked(name, size), further, seed, generator, meta)
     if further:
@@ -71,9 +75,13 @@ def _asked(name: str, size: ConfigSize) -> Asked:
     return Asked(name, architecture.kind, size.config(), sizes, architecture.task, n["dtype"], own=tuple(n))
 
 
-def _build(size: ModelSize, name: str, seed: int, generator: Generator, meta: bool) -> Model:
-    """A model of our own with random weights and batches; with `meta`, on the meta device with recipes."""
+def _build(size: ModelSize, name: str, seed: int, generator: Generator, meta: bool | None) -> Model:
+    """A model of our own with random weights and batches; with `meta`, on the meta device with recipes, with None if it
+    is large."""
     dtype = getattr(torch, DTYPES[size.numbers["dtype"]])
+    if meta is None:
+        with torch.device("meta"):
+            meta = is_large(size.net())
     module, recipes = made(size.net, dtype, seed, generator, meta)
     batches = tuple(cast(size.example(torch.Generator().manual_seed(seed + i), meta), dtype) for i in range(BATCHES))
     return Model(name, module, batches, axes_of(module, batches[0], size.AXES), generator, recipes)
