@@ -14,8 +14,8 @@ Given = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="A script or a command line of Megatron-LM, a config of torchtitan, a table of PyTorch's pipelines, a "
-        "trace of its profiler, or hf:TYPE for a plan of transformers.",
+        help="A script or a command line of Megatron-LM, a config of torchtitan or DeepSpeed, a table of PyTorch's "
+        "pipelines, a trace of its profiler, or hf:TYPE for the plans of transformers.",
     ),
 ]
 Kind = Annotated[
@@ -37,7 +37,7 @@ def import_(source: Given, kind: Kind = None, out: Out = None, json: options.Jso
     """Make a plan of what other tools are told, and say of everything in it what became of it.
 
     Prints what the plan says, what a plan has nothing to say about, and what is refused, or ignored by the tool that
-    the source is for. Nothing of the source is run, but for a config in Python, after a question.
+    the source is for. Nothing of the source is run.
     """
     if kind is not None and kind not in IMPORTERS:
         raise typer.BadParameter(f"`{kind}` is none of {', '.join(IMPORTERS)}", param_hint="'--from'")
