@@ -8,6 +8,7 @@ from ssdsl.runtime.program.user_module import import_file
 
 def test_a_file_counts_as_it_is_written_now(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("sys.path", [])
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
     file = tmp_path / "own.py"
     for number in (2, 3):  # of equal size, in the same second
         file.write_text(f"number = {number}\n")
