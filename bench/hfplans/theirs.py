@@ -5,6 +5,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,24 +87,15 @@ def _run(
     do not find each other."""
     for _ in range(ATTEMPTS):
         inner = Path(tempfile.mkdtemp(dir=folder))
-        found = _attempt(right, cls, folder, inner, batch, plan, limit_s, in_memory)
+        found = _attempt(right, inner, partial(_rank, cls, folder, inner, batch, plan, in_memory), limit_s)
         if "Gloo" not in found.failed:
             break
     return found
 
 
-def _attempt(
-    right: Mapping[str, Any],
-    cls: Any,
-    folder: Path,
-    inner: Path,
-    batch: Mapping[str, torch.Tensor],
-    plan: Mapping[str, str] | None,
-    limit_s: float,
-    in_memory: bool,
-) -> Seen:
+def _attempt(right: Mapping[str, Any], inner: Path, body: Callable[[int], None], limit_s: float) -> Seen:
     """One run on two processes, which leave their results in the inner folder."""
-    forks = [_fork(lambda r=rank: _rank(r, cls, folder, inner, batch, plan, in_memory)) for rank in range(DEVICES)]
+    forks = [_fork(partial(body, rank)) for rank in range(DEVICES)]
     ends = _awaited(forks, limit_s)
     results = []
     for rank in range(DEVICES):
@@ -159,13 +151,13 @@ def _whole(gradient: Any) -> torch.Tensor | None:
 
 
 def _rank(
-    rank: int,
     cls: Any,
     folder: Path,
     inner: Path,
     batch: Mapping[str, torch.Tensor],
     plan: Mapping[str, str] | None,
     in_memory: bool,
+    rank: int,
 ) -> None:
     """One of the processes: leaves its loss, gradients and weights, or its failure, in the inner folder."""
     from datetime import timedelta

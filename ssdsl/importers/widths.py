@@ -186,16 +186,19 @@ def _over_tensor(widths: Widths) -> bool:
     return widths.experts > 1 and 0 < widths.expert_tensor < widths.tensor
 
 
+def _inside_replicas(widths: Widths) -> int:
+    """The number of devices of a replica among which experts are divided: of a sequence, and perhaps of a layer."""
+    return (widths.tensor if _over_tensor(widths) else 1) * widths.context
+
+
 def _among_replicas(widths: Widths) -> int:
     """The number of replicas among which experts are divided: what devices of a layer and of a sequence leave."""
-    inside = widths.tensor if _over_tensor(widths) else 1
-    return max(1, widths.experts // inside // widths.context)
+    return max(1, widths.experts // _inside_replicas(widths))
 
 
 def problem(widths: Widths) -> str:
     """The reason why no mesh has these widths, or ""."""
-    shards, among = widths.shards or widths.data, _among_replicas(widths)
-    inside = (widths.tensor if _over_tensor(widths) else 1) * widths.context
+    shards, among, inside = widths.shards or widths.data, _among_replicas(widths), _inside_replicas(widths)
     if widths.data % shards:
         return f"{shards} parts of the state do not divide {widths.data} replicas"
     if 1 < widths.expert_tensor < widths.tensor or widths.expert_tensor > widths.tensor:
@@ -258,7 +261,6 @@ def _operators(widths: Widths, net: Net) -> Iterator[PlanLine]:
     """Yields what is cut over devices, and the batch in time."""
     apart = net.experts is not None and widths.experts > 1
     others = "others" if apart else "model"
-    attention = ATTENTION
     parts = widths.micro if widths.table else "M"
     batch = [*_names(widths, "rep", "dp"), *([f"m = {parts}"] if widths.micro > 1 or widths.stages > 1 else [])]
     if batch:
@@ -267,7 +269,7 @@ def _operators(widths: Widths, net: Net) -> Iterator[PlanLine]:
     if "ep" in inner:
         yield PlanLine(f"split {others} by batch into ep", ("data", "experts"))
     if "cp" in inner:
-        yield from _context(widths, others, attention)
+        yield from _context(widths, others)
     if widths.tensor > 1:
         yield PlanLine(f"tensor_parallel({others})", ("tensor",))
         if widths.sequence:
@@ -279,16 +281,15 @@ def _operators(widths: Widths, net: Net) -> Iterator[PlanLine]:
             yield PlanLine("split experts by ffn into tp", ("tensor", "expert_tensor"))
 
 
-def _context(widths: Widths, others: str, attention: str) -> Iterator[PlanLine]:
+def _context(widths: Widths, others: str) -> Iterator[PlanLine]:
     """Yields the parts of the sequence, and how attention gets what it needs of others."""
     if widths.attention is Meeting.HEADS:
-        yield PlanLine(f"split {attention} by heads into cp", ("context", "attention"))
-        yield PlanLine(f"split {others} - {attention} by seq into cp", ("context", "attention"))
+        yield PlanLine(f"split {ATTENTION} by heads into cp", ("context", "attention"))
+        yield PlanLine(f"split {others} - {ATTENTION} by seq into cp", ("context", "attention"))
         return
-    parts = "cp parts zigzag(C)" if widths.are_zigzag else "cp"
-    yield PlanLine(f"split {others} by seq into {parts}", ("context", "attention"))
+    yield PlanLine(f"split {others} by seq into cp parts zigzag(C)", ("context", "attention"))
     if widths.attention is Meeting.RING:
-        yield PlanLine(f"split {attention} by seq.keys into {parts}", ("attention",))
+        yield PlanLine(f"split {ATTENTION} by seq.keys into cp parts zigzag(C)", ("attention",))
 
 
 def _state(widths: Widths) -> Iterator[PlanLine]:

@@ -7,7 +7,7 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.terminal import print_json, print_text, print_views, results, talk
-from ssdsl.importers.recognise import IMPORTERS
+from ssdsl.importers.recognise import IMPORTERS, imported
 from ssdsl.lang.save import FileMark, check_file, save_text
 
 Given = Annotated[
@@ -41,7 +41,6 @@ def import_(source: Given, kind: Kind = None, out: Out = None, json: options.Jso
     """
     if kind is not None and kind not in IMPORTERS:
         raise typer.BadParameter(f"`{kind}` is none of {', '.join(IMPORTERS)}", param_hint="'--from'")
-    from ssdsl.importers.recognise import imported
     from ssdsl.show.tables.imported import imported_json, imported_views
 
     found = imported(source, kind)

@@ -33,19 +33,7 @@ def parallel_of(asked: ParallelRequest) -> Parallel:
     is_open = not asked.world or not sizes.is_divided
     widths = Widths(sizes.data, tensor=sizes.tensor, context=sizes.context, stages=sizes.stages, is_open=is_open)
     verdicts: dict[str, FlagOutcome] = {}
-    for rule in (
-        _devices,
-        _batches,
-        _tensor,
-        _context,
-        state_of,
-        _experts,
-        schedule_of,
-        cuts_of,
-        _order,
-        recompute_of,
-        host_of,
-    ):
+    for rule in RULES:
         widths = rule(asked, widths, verdicts)
     needs_all = widths.context > 1 and widths.attention is Meeting.RING and _has_dropout(asked)
     if needs_all:

@@ -19,9 +19,11 @@ from ssdsl.model.alter.run_graph import run_operator, values_of
 from ssdsl.model.graph import Graph, Operand, Operator
 from ssdsl.model.load.model import Model
 from ssdsl.record import replace
+from ssdsl.run.errors import CodesDiffer
 from ssdsl.runtime.kernels.compression import bytes_of
 from ssdsl.runtime.layout.regions import Runs, shared
 from ssdsl.runtime.random.single_device import Draws
+from ssdsl.text.diagnostic import PlanError
 
 Positions = dict[int, torch.Tensor]  # of a part, along each dimension of an operator that is cut
 
@@ -44,6 +46,14 @@ def unlike_codes(model: Model, graph: Graph, program: Program, seed: int) -> tup
             cuts.setdefault(part.operator, set()).add(tuple(s for s in part.splits if isinstance(s, Split)))
     wrong = [name for name, splits in cuts.items() if not all(_alike(coded[name], values, given, s) for s in splits)]
     return len(cuts), wrong
+
+
+def check_codes(model: Model, graph: Graph, program: Program, seed: int) -> int:
+    """The number of compressing operators whose parts were compared. Raises PlanError if one makes other numbers."""
+    count, unlike = unlike_codes(model, graph, program, seed)
+    if unlike:
+        raise PlanError(CodesDiffer(None, unlike[0], len(unlike), count))
+    return count
 
 
 def _of_values(operator: Operator, of: Operator) -> Operator:

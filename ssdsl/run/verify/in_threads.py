@@ -17,10 +17,9 @@ from ssdsl.model.alter.altered import Altered
 from ssdsl.model.alter.run_graph import trained_model
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
-from ssdsl.run.errors import CodesDiffer
 from ssdsl.run.failures import stopped
 from ssdsl.run.in_process.run_in_process import RanksFailed, one_thread, program_of, run_in_process, run_with_noise
-from ssdsl.run.verify.codes import unlike_codes
+from ssdsl.run.verify.codes import check_codes
 from ssdsl.run.verify.compare import Comparison
 from ssdsl.run.verify.error_growth import EXACT, SingleDevice
 from ssdsl.run.verify.verify import compare_with, difference, trained_by, verify_dumps
@@ -62,9 +61,7 @@ class VerifierInThreads:
     ) -> tuple[Comparison, ...]:
         """The same for a plan that compresses, with compressions that keep all numbers. Raises PlanError also where a
         part of what compresses makes other codes of the single device's numbers than that."""
-        count, unlike = unlike_codes(self.model, altered.graph, program, self.training.seed)
-        if unlike:
-            raise PlanError(CodesDiffer(None, unlike[0], len(unlike), count))
+        check_codes(self.model, altered.graph, program, self.training.seed)
         whole = compile_lossless(source, self.graph, overrides, folder, kernels=self.kernels)
         return self.compared(whole.program, altered.without_compression(self.graph))
 
